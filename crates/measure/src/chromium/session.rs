@@ -70,6 +70,8 @@ pub(crate) struct Start {
     pub(crate) extensions: bool,
     /// Other than by itself.
     pub(crate) tls: Vec<BrowserTls>,
+    /// Connections at a time through a proxy, if not Chromium's own number (32).
+    pub(crate) per_proxy: Option<u8>,
 }
 
 /// Observation of a load.
@@ -102,8 +104,8 @@ impl Session {
         prefer(profile.path()).map_err(|error| {
             Stopped::Failed(format!("cannot write Chromium's preferences: {error}"))
         })?;
-        let Start { program, arguments, interrupt, extensions, tls } = start.clone();
-        tls::settle(profile.path(), &tls).map_err(|error| {
+        let Start { program, arguments, interrupt, extensions, tls, per_proxy } = start.clone();
+        tls::settle(profile.path(), &tls, per_proxy).map_err(|error| {
             Stopped::Failed(format!("cannot write Chromium's settings: {error}"))
         })?;
         let more = extensions.then(|| DEBUG_EXTENSIONS.to_owned());

@@ -26,13 +26,19 @@ const CLASSICAL: [u8; 16] = [0x1d, 0, 1, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19, 
 /// Bytes of the program looked through at once.
 const CHUNK: usize = 4 << 20;
 
-/// Writes into a new profile what there is a setting for.
-pub(crate) fn settle(profile: &Path, tls: &[BrowserTls]) -> io::Result<()> {
-    let settings: Map<String, Value> = tls.iter().filter_map(setting).collect();
-    if settings.is_empty() {
+/// Writes into a new profile what there is a setting for, and the number of connections at a time
+/// through a proxy, if it is not Chromium's own.
+pub(crate) fn settle(profile: &Path, tls: &[BrowserTls], per_proxy: Option<u8>) -> io::Result<()> {
+    let ssl: Map<String, Value> = tls.iter().filter_map(setting).collect();
+    let net = per_proxy.map(|count| json!({ "max_connections_per_proxy": count }));
+    let ssl = (!ssl.is_empty()).then_some(Value::Object(ssl));
+    let parts = [("ssl", ssl), ("net", net)].into_iter();
+    let state: Map<String, Value> =
+        parts.filter_map(|(name, part)| Some((name.to_owned(), part?))).collect();
+    if state.is_empty() {
         return Ok(());
     }
-    fs::write(profile.join(LOCAL_STATE), json!({ "ssl": settings }).to_string())
+    fs::write(profile.join(LOCAL_STATE), Value::Object(state).to_string())
 }
 
 fn setting(tls: &BrowserTls) -> Option<(String, Value)> {
@@ -174,12 +180,13 @@ mod tests {
     #[test]
     fn settings_are_written_into_the_profile() {
         let profile = tempfile::tempdir().unwrap();
-        settle(profile.path(), &[BrowserTls::NoPostQuantum]).unwrap();
+        settle(profile.path(), &[BrowserTls::NoPostQuantum], None).unwrap();
         assert!(!profile.path().join(LOCAL_STATE).exists());
-        settle(profile.path(), &[BrowserTls::NoEch, BrowserTls::EarlyData]).unwrap();
+        settle(profile.path(), &[BrowserTls::NoEch, BrowserTls::EarlyData], Some(9)).unwrap();
         let written: Value =
             serde_json::from_slice(&fs::read(profile.path().join(LOCAL_STATE)).unwrap()).unwrap();
-        assert_eq!(written, json!({ "ssl": { "ech_enabled": false } }));
+        let net = json!({ "max_connections_per_proxy": 9 });
+        assert_eq!(written, json!({ "ssl": { "ech_enabled": false }, "net": net }));
         assert_eq!(arguments(&[BrowserTls::NoEch]), [""; 0]);
         assert!(arguments(&[BrowserTls::EarlyData])[0].contains("EarlyData"));
     }

@@ -12,8 +12,10 @@ mod predict;
 mod run;
 mod servers;
 mod stage;
+mod stale;
 pub(crate) mod text;
 pub(crate) mod validate;
+pub(crate) mod visit;
 mod whole;
 
 pub(super) use experiment::{BrowserExperiment, NAME, Plan, find};

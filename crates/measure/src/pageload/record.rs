@@ -203,7 +203,7 @@ impl Recorder<'_> {
         let profile = profile.map_err(|error| {
             Failure::usage(format!("cannot make a folder for Chromium's profile: {error}"))
         })?;
-        tls::settle(profile.path(), &self.options.tls)
+        tls::settle(profile.path(), &self.options.tls, None)
             .map_err(|error| files::unusable(profile.path(), &error))?;
         let loaded = match self.load(page, profile.path()) {
             Ok(loaded) => loaded,

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
 use super::arm::Arm;
+use super::servers::Front;
+use super::stale::aged;
 use headstart::base::clock::wall_clock;
 use headstart::base::failure::Failure;
 
@@ -41,15 +43,16 @@ pub(super) struct Recorded {
     pub(super) har: Vec<u8>,
 }
 
+/// Values of `Link` fields by URL, for documents that say what their pages need.
+pub(super) type PageLinks = Vec<(String, Vec<String>)>;
+
 /// Databases learned from the recordings of a link.
 #[derive(Debug)]
 pub(super) struct Databases {
-    /// All that a browser may use.
-    pub(super) all: Database,
+    fresh: Database,
+    stale: Database,
     key: PKey<Private>,
     files: Arc<Files>,
-    /// For documents that say what their pages need: values of `Link` fields by URL.
-    pub(super) links: Vec<(String, Vec<String>)>,
     pub(super) facts: DatabaseFacts,
 }
 
@@ -65,12 +68,16 @@ pub(crate) struct DatabaseFacts {
     /// `Link` fields, and entries that these cannot say or that are beyond their 4 kB.
     pub(crate) links: usize,
     pub(crate) links_left_out: usize,
+    /// Entries that are out of date in the stale database.
+    #[serde(default)]
+    pub(crate) stale: usize,
     pub(crate) bytes: usize,
 }
 
 impl Databases {
-    /// Learns what the loads have in common, as `headstart pageload db build` does.
-    pub(super) fn learn(link: &str, recorded: &[Recorded]) -> Result<Self, Failure> {
+    /// Learns what the loads have in common, as `headstart pageload db build` does; `seed` draws
+    /// what is out of date in a second, stale one.
+    pub(super) fn learn(link: &str, recorded: &[Recorded], seed: u64) -> Result<Self, Failure> {
         let mut recordings = Recordings::new();
         for one in recorded {
             let methods = Methods::read(one.har.as_slice()).map_err(unusable)?;
@@ -80,22 +87,51 @@ impl Databases {
             let at = at.map(|since| UnixSeconds(since.as_secs()));
             recordings.add(page, at, &facts).map_err(unusable)?;
         }
+        let built = recordings.build(&Rules::default(), Parts::ALL, wall_clock());
+        let fresh = built.map_err(unusable)?.database;
+        let (stale, wrong) = aged(&fresh, seed).map_err(unusable)?;
         let key = PKey::generate_ed25519().map_err(unusable)?;
-        let all = build(&recordings, Parts::ALL)?;
+        let facts = DatabaseFacts {
+            link: link.into(),
+            recordings: recorded.len(),
+            stale: wrong,
+            ..DatabaseFacts::default()
+        };
+        let mut databases = Self { fresh, stale, key, files: Arc::default(), facts };
+        databases.write()?;
+        Ok(databases)
+    }
+
+    /// Writes the files, and counts.
+    fn write(&mut self) -> Result<(), Failure> {
         let mut files = BTreeMap::new();
-        for (arm, parts) in [
-            (Arm::RedirectDb, Parts { redirect: true, ..Parts::NONE }),
-            (Arm::ServerDb, Parts { server: true, ..Parts::NONE }),
-            (Arm::Databases, Parts { redirect: true, server: true, ..Parts::NONE }),
-        ] {
-            files.insert(arm.name(), signed(&build(&recordings, parts)?, &key).map_err(unusable)?);
+        for arm in
+            [Arm::RedirectDb, Arm::ServerDb, Arm::Databases, Arm::Everything, Arm::EverythingStale]
+        {
+            let part = part(self.known_to(arm), arm.extension())?;
+            files.insert(arm.name(), signed(&part, &self.key).map_err(unusable)?);
         }
-        let prefetch = build(&recordings, Parts { prefetch: true, ..Parts::NONE })?;
-        let mut facts =
-            DatabaseFacts { link: link.into(), recordings: recorded.len(), ..Default::default() };
-        let links = links(&prefetch, &mut facts);
-        facts.count(&all, files.values().map(Vec::len).max().unwrap_or_default());
-        Ok(Self { all, key, files: Arc::new(files), links, facts })
+        self.facts.count(&self.fresh, files.values().map(Vec::len).max().unwrap_or_default());
+        for page in part(&self.fresh, PREFETCH)?.pages() {
+            let Links { links, left_out } = Links::for_page(page);
+            self.facts.links += links.len();
+            self.facts.links_left_out += left_out;
+        }
+        self.files = Arc::new(files);
+        Ok(())
+    }
+
+    /// All that a browser may use of an arm.
+    pub(super) const fn known_to(&self, arm: Arm) -> &Database {
+        if arm.is_stale() { &self.stale } else { &self.fresh }
+    }
+
+    /// The fields of documents at a front.
+    pub(super) fn links(&self, front: Front) -> Result<PageLinks, Failure> {
+        let known = if front == Front::StaleHinting { &self.stale } else { &self.fresh };
+        let prefetch = part(known, PREFETCH)?;
+        let pages = prefetch.pages().iter();
+        Ok(pages.map(|page| (page.document.to_string(), Links::for_page(page).links)).collect())
     }
 
     /// Serves the files on a client's node.
@@ -112,9 +148,12 @@ impl Databases {
     }
 }
 
-fn build(recordings: &Recordings, parts: Parts) -> Result<Database, Failure> {
-    let built = recordings.build(&Rules::default(), parts, wall_clock());
-    built.map(|built| built.database).map_err(unusable)
+/// For documents, which say it by `Link` fields.
+const PREFETCH: Parts = Parts { prefetch: true, ..Parts::NONE };
+
+fn part(database: &Database, parts: Parts) -> Result<Database, Failure> {
+    let (pages, http2) = (database.pages().to_vec(), database.http2().clone());
+    Database::new(database.created(), parts, pages, http2).map_err(unusable)
 }
 
 fn unusable(error: impl std::fmt::Display) -> Failure {
@@ -156,19 +195,6 @@ fn signed(database: &Database, key: &PKey<Private>) -> Result<Vec<u8>, String> {
     let raw: &[u8; 32] = raw.as_slice().try_into().map_err(|_| "a key of another length")?;
     // A redirect by language is temporary, and the same for all loads here.
     Extension::write(database, true, &SecretKey::from_bytes(raw)).map_err(|error| error.to_string())
-}
-
-fn links(database: &Database, facts: &mut DatabaseFacts) -> Vec<(String, Vec<String>)> {
-    database
-        .pages()
-        .iter()
-        .map(|page: &headstart_pageload::db::PageEntry| {
-            let Links { links, left_out } = Links::for_page(page);
-            facts.links += links.len();
-            facts.links_left_out += left_out;
-            (page.document.to_string(), links)
-        })
-        .collect()
 }
 
 /// Serves them until what this gives is dropped.

@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use serde::Deserialize;
 
 use super::arm::Arm;
+use super::visit::Visit;
 use crate::lab::experiment::{Bar, file_with, text};
 use crate::lab::site;
 use crate::lab::trial::Key;
@@ -106,9 +107,15 @@ pub(crate) struct BrowserVariant {
     /// is no such setting.
     #[serde(default)]
     pub(crate) classical: bool,
+    /// True for a Chromium that speaks HTTP/1.1 alone.
+    #[serde(default)]
+    pub(crate) http1: bool,
     /// Only over these links; all without Tor if none are named.
     pub(crate) links: Option<Vec<String>>,
     pub(crate) arms: Vec<Arm>,
+    /// Further arms, of full runs alone.
+    #[serde(default)]
+    pub(crate) full_arms: Vec<Arm>,
     #[serde(default = "yes")]
     pub(crate) quick: bool,
 }
@@ -163,47 +170,65 @@ impl BrowserExperiment {
         if self.timeout < Duration::from_secs(1) || self.timeout > Duration::from_secs(600) {
             return Err(format!("timeout: {:?} is not 1s to 10min", self.timeout));
         }
-        for variant in &self.variant {
-            if Site::built_in(&variant.site).is_none() && !Path::new(&variant.site).exists() {
-                let names = Site::names().join(", ");
-                return Err(format!(
-                    "variant '{}': no site '{}': there are {names}",
-                    variant.name, variant.site
-                ));
-            }
-            if let Some(arm) = variant.arms.iter().find(|arm| !self.arms.contains(arm)) {
-                return Err(format!("variant '{}': {arm} is not among the arms", variant.name));
-            }
-            let mut named = variant.links.iter().flatten();
-            if let Some(name) = named.find(|name| self.link.iter().all(|link| link.name != **name))
-            {
-                return Err(format!("variant '{}': there is no link '{name}'", variant.name));
-            }
-            let own = self.link.iter().filter(|link| variant.is_on(link));
-            for link in own {
-                let through = link.tor.is_some();
-                if let Some(arm) = variant.arms.iter().find(|arm| !arm.goes(through)) {
-                    let how = if through { "through" } else { "without" };
-                    let (variant, link) = (&variant.name, &link.name);
-                    return Err(format!(
-                        "variant '{variant}': {arm} cannot be loaded {how} Tor, as over the link \
-                            '{link}'"
-                    ));
-                }
-            }
-            // Savings and predictions are relative to it.
-            if !variant.arms.contains(&Arm::Plain) {
-                return Err(format!("variant '{}': the arm plain is missing", variant.name));
-            }
+        self.variant.iter().try_for_each(|variant| self.check_variant(variant))?;
+        // Its exit finds a site at one place at a time.
+        if let Some(link) =
+            self.link.iter().find(|link| link.tor.is_some() && link.side_by_side > 1)
+        {
+            return Err(format!("link '{}': one arm at a time goes through Tor", link.name));
         }
         match self.link.is_empty() || self.variant.is_empty() {
             true => Err("there is no link, or no variant".into()),
             false => Ok(()),
         }
     }
+
+    fn check_variant(&self, variant: &BrowserVariant) -> Result<(), String> {
+        if Site::built_in(&variant.site).is_none() && !Path::new(&variant.site).exists() {
+            let names = Site::names().join(", ");
+            return Err(format!(
+                "variant '{}': no site '{}': there are {names}",
+                variant.name, variant.site
+            ));
+        }
+        if let Some(arm) = variant.arms(false).find(|arm| !self.arms.contains(arm)) {
+            return Err(format!("variant '{}': {arm} is not among the arms", variant.name));
+        }
+        let mut named = variant.links.iter().flatten();
+        if let Some(name) = named.find(|name| self.link.iter().all(|link| link.name != **name)) {
+            return Err(format!("variant '{}': there is no link '{name}'", variant.name));
+        }
+        let own = self.link.iter().filter(|link| variant.is_on(link));
+        for link in own {
+            let through = link.tor.is_some();
+            if let Some(arm) = variant.arms(false).find(|arm| !arm.goes(through)) {
+                let how = if through { "through" } else { "without" };
+                let (variant, link) = (&variant.name, &link.name);
+                return Err(format!(
+                    "variant '{variant}': {arm} cannot be loaded {how} Tor, as over the link \
+                        '{link}'"
+                ));
+            }
+        }
+        // Savings and predictions are relative to it.
+        if !variant.arms.contains(&Arm::Plain) {
+            return Err(format!("variant '{}': the arm plain is missing", variant.name));
+        }
+        Ok(())
+    }
 }
 
 impl BrowserVariant {
+    fn arms(&self, quick: bool) -> impl Iterator<Item = Arm> + '_ {
+        let further = self.full_arms.iter().filter(move |_| !quick);
+        self.arms.iter().chain(further).copied()
+    }
+
+    const fn visit(&self) -> Visit {
+        let Self { again, classical, http1, .. } = *self;
+        Visit { again, classical, http1 }
+    }
+
     fn is_on(&self, link: &BrowserLink) -> bool {
         self.links.as_ref().map_or(link.tor.is_none(), |links| links.contains(&link.name))
     }
@@ -223,8 +248,8 @@ pub(crate) struct Plan {
     pub(crate) recordings: u32,
 }
 
-/// Key of cells of several sites: the arm, true for a second visit, and true for another Chromium.
-pub(super) type Kind = (Arm, bool, bool);
+/// Key of cells of several sites.
+pub(super) type Kind = (Arm, Visit);
 
 /// Site and arm of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,8 +257,7 @@ pub(crate) struct CellSpec {
     pub(crate) variant: String,
     /// Index in [`Plan::sites`].
     pub(crate) site: usize,
-    pub(crate) again: bool,
-    pub(crate) classical: bool,
+    pub(crate) visit: Visit,
     pub(crate) arm: Arm,
     /// Their names.
     links: Vec<String>,
@@ -243,15 +267,15 @@ impl CellSpec {
     /// A first visit by Chromium as it is, of no rounds.
     pub(super) fn first(variant: impl Into<String>, site: usize, arm: Arm) -> Self {
         let variant = variant.into();
-        Self { variant, site, again: false, classical: false, arm, links: Vec::new() }
+        Self { variant, site, visit: Visit::default(), arm, links: Vec::new() }
     }
 
     pub(super) fn is_on(&self, link: &BrowserLink) -> bool {
         self.links.contains(&link.name)
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        (self.arm, self.again, self.classical)
+    pub(super) const fn kind(&self) -> Kind {
+        (self.arm, self.visit)
     }
 }
 
@@ -272,12 +296,11 @@ impl Plan {
                 sites.push(variant.site.clone());
                 sites.len() - 1
             });
-            cells.extend(variant.arms.iter().map(|arm: &Arm| CellSpec {
+            cells.extend(variant.arms(quick).map(|arm: Arm| CellSpec {
                 variant: variant.name.clone(),
                 site,
-                again: variant.again,
-                classical: variant.classical,
-                arm: *arm,
+                visit: variant.visit(),
+                arm,
                 links: own.clone(),
             }));
         }
@@ -323,13 +346,13 @@ impl Plan {
         arms
     }
 
-    /// As many of these arms in a turn as may be: first visits, or second ones, as they take as
-    /// long as each other.
+    /// As many of these arms in a turn as may be: all of one kind of visit, as they take as long as
+    /// each other.
     fn beside(&self, link: &BrowserLink, arms: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut turns: Vec<(usize, Vec<usize>)> = Vec::new();
         for arm in arms {
             let with_room = turns.iter_mut().find(|(count, turn)| {
-                *count < link.side_by_side && self.pace(turn) == self.pace(arm)
+                *count < link.side_by_side && self.visit(turn) == self.visit(arm)
             });
             match with_room {
                 Some((count, turn)) => {
@@ -346,9 +369,8 @@ impl Plan {
         self.cells.get(*turn.first()?)
     }
 
-    /// Key of turns that take about as long: true for second visits, and for another Chromium.
-    fn pace(&self, turn: &[usize]) -> Option<(bool, bool)> {
-        self.first(turn).map(|cell| (cell.again, cell.classical))
+    fn visit(&self, turn: &[usize]) -> Option<Visit> {
+        self.first(turn).map(|cell| cell.visit)
     }
 
     fn turns(&self, link: &BrowserLink) -> Vec<Vec<usize>> {
@@ -394,7 +416,7 @@ impl Plan {
             .map(|link: &BrowserLink| {
                 let one = link.rtt * ROUND_TRIPS + OVERHEAD;
                 let turns = self.turns(link);
-                let again = turns.iter().filter(|turn| self.first(turn).is_some_and(|it| it.again));
+                let again = turns.iter().filter(|turn| self.visit(turn).is_some_and(|it| it.again));
                 let loads = u32::try_from(turns.len() + again.count()).unwrap_or(1);
                 let recorded = self.sites.len().div_ceil(self.lanes(link));
                 let recorded = self.recordings * u32::try_from(recorded).unwrap_or(1);
@@ -414,9 +436,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_fits_two_hours_and_a_short_one_four_minutes() {
+    fn a_full_run_fits_three_hours_and_a_short_one_four_minutes() {
         let (full, quick) = (plan(false), plan(true));
-        assert!(full.estimate() < Duration::from_secs(2 * 3600), "{:?}", full.estimate());
+        assert!(full.estimate() < Duration::from_secs(3 * 3600), "{:?}", full.estimate());
         assert!(quick.estimate() < Duration::from_secs(240), "{:?}", quick.estimate());
         assert_eq!((full.sites.len(), full.links.len(), full.trials), (3, 3, 10));
         assert_eq!((quick.sites.len(), quick.links.len()), (1, 1));
@@ -427,7 +449,7 @@ mod tests {
         let (mut experiment, _) = BrowserExperiment::built_in().unwrap();
         experiment.link.retain(|link| link.tor.is_some());
         let plan = Plan::new(experiment, false, None);
-        assert_eq!((plan.cells.len(), plan.cell_count(), plan.sites.len()), (6, 6, 3));
+        assert_eq!((plan.cells.len(), plan.cell_count(), plan.sites.len()), (33, 33, 3));
         assert!(plan.cells.iter().all(|cell| cell.arm.goes(true)));
     }
 
@@ -469,7 +491,8 @@ mod tests {
             ("arms = [\"plain\", \"0rtt\"]", "arms = [\"0rtt\"]", "plain is missing"),
             ("links = [\"50 ms\"]", "links = [\"51 ms\"]", "there is no link '51 ms'"),
             ("links = [\"Tor\"]", "links = [\"50 ms\"]", "cannot be loaded without Tor"),
-            ("links = [\"50 ms\"]", "links = [\"Tor\"]", "cannot be loaded through Tor"),
+            ("http1 = true", "http1 = true\nlinks = [\"Tor\"]", "cannot be loaded through Tor"),
+            ("side_by_side = 1", "side_by_side = 2", "one arm at a time goes through Tor"),
             ("seed = 1", "sead = 1", "sead"),
         ] {
             let failure = BrowserExperiment::parse("x", &TEXT.replace(from, to)).unwrap_err();

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use headstart_emulation::Node;
 use headstart_openers::site::Site;
-use headstart_pageload::har::Recording;
-use headstart_pageload::page::Timings;
+use headstart_pageload::page::{Page, Protocol, Resource};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,6 +19,7 @@ use super::databases::Served;
 use super::extension;
 use super::servers::Front;
 use super::stage::Stage;
+use super::visit::Visit;
 use super::whole;
 use crate::chromium::BrowserTls;
 use crate::chromium::session::{Seen, Session, Start, Stopped};
@@ -34,6 +34,10 @@ use crate::lab::trial::rounded;
 /// it is more than a round trip of what is measured.
 const REST: Duration = Duration::from_millis(1_000);
 
+/// Connections at a time through an agent, the most that the policy MaxConnectionsPerProxy allows:
+/// Chromium's own 32 are fewer than those that databases open ahead.
+const PER_PROXY: u8 = 99;
+
 /// Time that counting may take.
 const COUNTED: Duration = Duration::from_secs(10);
 
@@ -42,10 +46,7 @@ const COUNTED: Duration = Duration::from_secs(10);
 pub(super) struct Wanted<'w> {
     pub(super) site: &'w Site,
     pub(super) arm: Arm,
-    /// A second visit.
-    pub(super) again: bool,
-    /// True for a Chromium whose ClientHello fits a SYN.
-    pub(super) classical: bool,
+    pub(super) visit: Visit,
     pub(super) timeout: Duration,
 }
 
@@ -94,6 +95,8 @@ pub(super) struct Times {
     pub(super) resources: usize,
     /// Requests that are no resources: cached, failed and so on.
     pub(super) ignored: usize,
+    /// Resources that the site does not have: what a database that is out of date asked for.
+    pub(super) in_vain: usize,
     pub(super) connections: usize,
     pub(super) bytes: u64,
 }
@@ -103,7 +106,7 @@ impl Loaded {
     /// tells: the extension, unless it is asleep again, or Early Hints.
     pub(super) fn is_idle(&self, arm: Arm) -> bool {
         self.extension.as_ref().is_some_and(extension::is_idle)
-            || arm == Arm::EarlyHints && self.seen.hinted == 0
+            || arm.hinting().is_some_and(Front::is_early) && self.seen.hinted == 0
     }
 }
 
@@ -121,23 +124,12 @@ impl Lane<'_> {
         let (node, url) = (self.node()?, wanted.site.url());
         // Stopped last, because Chromium's connections go through it.
         let mut agent = self.agent(wanted, node)?;
-        let program = if wanted.classical { self.classical } else { Some(self.chromium) };
-        let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
-        let early = (wanted.arm == Arm::ZeroRtt).then_some(BrowserTls::EarlyData);
-        // With Encrypted ClientHello, an agent does not read the ticket that has the cookie.
-        let no_ech = wanted.classical.then_some(BrowserTls::NoEch);
-        let start = Start {
-            program: program.to_owned(),
-            arguments: self.arguments(wanted.arm),
-            interrupt: self.interrupt.clone(),
-            extensions: wanted.arm.has_extension(),
-            tls: early.into_iter().chain(no_ech).collect(),
-        };
+        let start = self.browser(wanted)?;
         let mut session = Session::start(&start, node)?;
         if wanted.arm.has_extension() {
             self.install(&mut session, wanted.arm)?;
         }
-        if wanted.again {
+        if wanted.visit.again {
             session.load(&url, wanted.timeout)?;
             session.leave()?;
         }
@@ -156,12 +148,32 @@ impl Lane<'_> {
             (Some(agent), Some(before)) => Openings::between(&before, &settled(agent)?),
             _ => Openings::default(),
         };
-        let times = Times::from_seen(&seen);
-        let missing = whole::missing(wanted.site, &seen.recording.page);
-        if let Some(why) = whole::too_many(&missing, wanted.site) {
+        let (times, page) = (Times::from_seen(&seen, wanted.site), &seen.recording.page);
+        let missing = whole::missing(wanted.site, page);
+        let other = wanted.visit.http1.then(|| other_protocol(page)).flatten();
+        if let Some(why) = whole::too_many(&missing, wanted.site).or(other) {
             return Err(Stopped::Failed(why));
         }
         Ok(Loaded { times, from, to, missing, openings, circuits, browser, extension, seen })
+    }
+
+    fn browser(&self, wanted: Wanted<'_>) -> Result<Start, Stopped> {
+        let Wanted { arm, visit, .. } = wanted;
+        let program = if visit.classical { self.classical } else { Some(self.chromium) };
+        let program = program.ok_or_else(|| Stopped::Failed("there is no such Chromium".into()))?;
+        let early = arm.sends_early_data().then_some(BrowserTls::EarlyData);
+        // With Encrypted ClientHello, an agent does not read the ticket that has the cookie.
+        let no_ech = visit.classical.then_some(BrowserTls::NoEch);
+        let mut arguments = self.arguments(arm);
+        arguments.extend(visit.http1.then(|| "--disable-http2".to_owned()));
+        Ok(Start {
+            program: program.to_owned(),
+            arguments,
+            interrupt: self.interrupt.clone(),
+            extensions: arm.has_extension(),
+            tls: early.into_iter().chain(no_ech).collect(),
+            per_proxy: self.is_proxied(arm).then_some(PER_PROXY),
+        })
     }
 
     fn node(&self) -> Result<&Node, Stopped> {
@@ -172,7 +184,7 @@ impl Lane<'_> {
     fn agent(&self, wanted: Wanted<'_>, node: &Node) -> Result<Option<Agent>, Stopped> {
         let arm = wanted.arm;
         if self.stage.has_tor() {
-            let optimistic = if arm == Arm::Optimistic { "always" } else { "never" };
+            let optimistic = if arm.is_optimistic() { "always" } else { "never" };
             let program = &self.stage.place().program;
             // One login, and so one circuit, for each site; the same in both arms.
             let command = tor::agent_command(node, program, wanted.site.name(), optimistic);
@@ -186,7 +198,11 @@ impl Lane<'_> {
                 (Front::Terminating, ",fop=1,ed=1")
             }
             Arm::ZeroRtt => (Front::Terminating, ",ed=1"),
-            _ => (Front::PassThrough, ""),
+            _ => match arm.hinting() {
+                // The sites behind it take early data.
+                Some(front) => (front, ",ed=1"),
+                None => (Front::PassThrough, ""),
+            },
         };
         let mut command = node.command(&self.stage.place().program);
         command.arg("agent");
@@ -205,12 +221,14 @@ impl Lane<'_> {
         Ok(Agent::start(node, "agent".into(), command, self.number, self.interrupt)?)
     }
 
+    const fn is_proxied(&self, arm: Arm) -> bool {
+        arm.has_agent() || self.stage.has_tor()
+    }
+
     fn arguments(&self, arm: Arm) -> Vec<String> {
-        let mut arguments = match arm {
-            arm if arm.has_agent() || self.stage.has_tor() => {
-                self.stage.proxied(&format!("socks5://{}", Agent::listen(self.number)))
-            }
-            _ => self.stage.arguments(arm.hinting().unwrap_or(Front::Origin)),
+        let mut arguments = match self.is_proxied(arm) {
+            true => self.stage.proxied(&format!("socks5://{}", Agent::listen(self.number))),
+            false => self.stage.arguments(arm.hinting().unwrap_or(Front::Origin)),
         };
         arguments.push("--accept-lang=en-US".into());
         arguments
@@ -245,27 +263,38 @@ impl From<Broken> for Stopped {
     }
 }
 
+/// Returns the reason why a load by HTTP/1.1 alone is none.
+fn other_protocol(page: &Page) -> Option<String> {
+    let mut others = page.servers().iter().filter(|server| server.protocol != Protocol::Http1);
+    others.next().map(|server| format!("{} speaks {:?}", server.host, server.protocol))
+}
+
 impl Times {
-    pub(super) fn from_seen(seen: &Seen) -> Self {
-        let Recording { page, .. } = &seen.recording;
-        let mut timings = page.resources().iter().filter_map(|resource| resource.measured);
-        let all = timings.clone().map(|one| one.end()).max();
-        let first = timings.next();
-        let sent = first
-            .map(|it: Timings| it.started + it.queued + it.dns + it.connect + it.tls + it.send);
+    /// Returns the times of what the site has: what was asked for in vain is not waited for.
+    pub(super) fn from_seen(seen: &Seen, site: &Site) -> Self {
+        let page = &seen.recording.page;
+        let resources = page.resources().iter();
+        let own: Vec<&Resource> = resources.filter(|one| whole::is_of(site, &one.url)).collect();
+        let mut ends: Vec<Duration> =
+            own.iter().filter_map(|one| one.measured.map(|measured| measured.end())).collect();
+        ends.sort_unstable();
+        let first = own.iter().find_map(|one| one.measured);
+        let sent = first.map(|it| it.started + it.queued + it.dns + it.connect + it.tls + it.send);
         let mut connections: Vec<u32> =
             page.resources().iter().filter_map(|resource| resource.connection).collect();
         connections.sort_unstable();
         connections.dedup();
         Self {
-            page_load_ms: page.recorded().page_load_time.map(ms),
+            // As recordings have it: BLAST, section 3.3.
+            page_load_ms: ends.get(ends.len() * 95 / 100).copied().map(ms),
             largest_paint_ms: seen.largest_paint_ms.map(rounded),
             on_load_ms: page.recorded().on_load.map(ms),
             first_request_ms: sent.map(ms),
             first_response_ms: sent.zip(first).map(|(sent, first)| ms(sent + first.wait)),
-            all_ms: all.map(ms),
-            resources: page.resources().len(),
+            all_ms: ends.last().copied().map(ms),
+            resources: own.len(),
             ignored: page.ignored().total(),
+            in_vain: page.resources().len() - own.len(),
             connections: connections.len(),
             bytes: page.resources().iter().map(|resource| resource.response_bytes).sum(),
         }

@@ -8,6 +8,7 @@ use super::arm::Arm;
 use super::databases::DatabaseFacts;
 use super::experiment::{CellSpec, Kind};
 use super::load::Times;
+use super::visit::Visit;
 use crate::stats::{self, Estimate};
 use crate::table::each_once;
 
@@ -33,10 +34,8 @@ pub(crate) struct CellOutcome {
     pub(crate) link: String,
     pub(crate) variant: String,
     pub(crate) arm: String,
-    pub(crate) again: bool,
-    /// True for a Chromium without a post-quantum key share.
-    #[serde(default)]
-    pub(crate) classical: bool,
+    #[serde(flatten)]
+    pub(crate) visit: Visit,
     pub(crate) n: usize,
     pub(crate) failed: usize,
     /// Loads while the forwarder sent a packet late: they count like others.
@@ -81,10 +80,8 @@ pub(crate) struct Saved {
 pub(crate) struct MeanOutcome {
     pub(crate) link: String,
     pub(crate) arm: String,
-    pub(crate) again: bool,
-    /// True for a Chromium without a post-quantum key share.
-    #[serde(default)]
-    pub(crate) classical: bool,
+    #[serde(flatten)]
+    pub(crate) visit: Visit,
     pub(crate) sites: usize,
     pub(crate) page_load_ms: f64,
     pub(crate) predicted_ms: Option<f64>,
@@ -151,8 +148,7 @@ impl CellOutcome {
             link: (*link).to_owned(),
             variant: spec.variant.clone(),
             arm: spec.arm.name().to_owned(),
-            again: spec.again,
-            classical: spec.classical,
+            visit: spec.visit,
             n: loads.rounds.len(),
             failed: loads.rounds.iter().filter(|(_, times)| times.is_none()).count(),
             flagged: loads.flagged,
@@ -226,11 +222,10 @@ impl Saved {
 
 impl MeanOutcome {
     /// Summarises the cells of one link that came to an end; `None` if none did.
-    fn new((arm, again, classical): Kind, cells: &[CellOutcome]) -> Option<Self> {
+    fn new((arm, visit): Kind, cells: &[CellOutcome]) -> Option<Self> {
         let own: Vec<&CellOutcome> = cells
             .iter()
-            .filter(|cell| cell.arm == arm.name())
-            .filter(|cell| (cell.again, cell.classical) == (again, classical))
+            .filter(|cell| (cell.arm.as_str(), cell.visit) == (arm.name(), visit))
             .filter(|cell| cell.page_load_ms.is_some())
             .collect();
         let page_load_ms = mean_of_all(&own, |cell| Some(cell.page_load_ms?.value))?;
@@ -238,8 +233,7 @@ impl MeanOutcome {
         Some(Self {
             link: own.first()?.link.clone(),
             arm: arm.name().to_owned(),
-            again,
-            classical,
+            visit,
             sites: own.len(),
             page_load_ms: rounded(page_load_ms),
             predicted_ms: predicted_ms.map(rounded),
@@ -373,7 +367,7 @@ mod tests {
                 let specs = cells.iter().map(|cell| {
                     let arm = serde_json::from_value(cell.arm.as_str().into()).unwrap();
                     let mut spec = spec(arm, &cell.variant);
-                    (spec.again, spec.classical) = (cell.again, cell.classical);
+                    spec.visit = cell.visit;
                     spec
                 });
                 let specs: Vec<CellSpec> = specs.collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use headstart_pageload::db::Database;
 use headstart_pageload::har::{Facts, Recording};
-use headstart_pageload::page::{Page, Resource};
+use headstart_pageload::page::{Page, Protocol, Resource, Server};
 use headstart_pageload::sim::browser::in_browser;
 use headstart_pageload::sim::tcp::{
     self, Delivery, Handshake, Link, Overhead, Revisit, Settings, Techniques,
@@ -12,6 +12,7 @@ use headstart_pageload::sim::tcp::{
 
 use super::arm::Arm;
 use super::experiment::{BrowserLink, CellSpec};
+use super::visit::Visit;
 use crate::simulated;
 
 /// Seed of the simulator. Without loss it draws nothing that matters.
@@ -66,7 +67,7 @@ impl<'p> Predictor<'p> {
     /// The same with databases that speak at the start, to a browser that was changed for it. None
     /// of arms to which that makes no difference.
     pub(super) fn at_start_ms(&self, loads: &[&Recording], cell: &CellSpec) -> Option<f64> {
-        let Techniques { server_database, prefetch_database, .. } = techniques(cell);
+        let Techniques { server_database, prefetch_database, .. } = self.techniques(cell);
         let speaks = server_database || prefetch_database;
         speaks.then(|| self.mean(loads, cell, Delivery::Start)).flatten()
     }
@@ -75,17 +76,17 @@ impl<'p> Predictor<'p> {
     /// left of a browser's own work that it does not know of is in the recording.
     fn mean(&self, loads: &[&Recording], cell: &CellSpec, delivery: Delivery) -> Option<f64> {
         let link = self.link?;
-        let own = settings(cell, link, delivery);
+        let own = self.settings(cell, link, delivery);
         let plain = CellSpec::first(cell.variant.clone(), cell.site, Arm::Plain);
-        let plain = settings(&plain, link, delivery);
+        let plain = self.settings(&plain, link, delivery);
         let pages = self.pages(loads, &plain);
         let all: Vec<f64> = pages
             .iter()
             .map(|page: &Page| {
-                let known = self.database.apply(page).0.with_urgencies_of(page);
                 let recorded = page.recorded().page_load_time.map(|time| time.as_secs_f64() * 1e3);
-                recorded.map_or(1.0, |recorded| recorded / simulated_ms(&known, &plain))
-                    * simulated_ms(&known, &own)
+                let visited = if cell.visit.http1 { over_http1(page) } else { page.clone() };
+                let own = self.simulated_ms(&visited, &own);
+                recorded.map_or(own, |ms| ms * own / self.simulated_ms(page, &plain))
             })
             .collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
@@ -102,6 +103,11 @@ impl<'p> Predictor<'p> {
         in_browser(&loads, plain)
     }
 
+    fn simulated_ms(&self, page: &Page, settings: &Settings) -> f64 {
+        let known = self.database.apply(page).0.with_urgencies_of(page);
+        tcp::load(&known, settings, SEED).page_load_time().as_secs_f64() * 1e3
+    }
+
     /// Behind such a proxy connecting tells no round trip, so that what servers seem to think has
     /// one in it.
     fn without_round_trip(&self, page: &Page) -> Page {
@@ -114,38 +120,47 @@ impl<'p> Predictor<'p> {
                 ..resource.clone()
             })
             .collect();
-        let changed = Page::new(page.name().to_owned(), page.servers().to_vec(), resources);
-        changed.map_or_else(
-            |_| page.clone(),
-            |changed| {
-                changed.with_redirects(page.redirects()).with_recorded(page.recorded().clone())
+        changed(page, page.servers().to_vec(), resources)
+    }
+
+    fn settings(&self, cell: &CellSpec, link: Link, delivery: Delivery) -> Settings {
+        let Visit { again, classical, .. } = cell.visit;
+        Settings {
+            link,
+            techniques: self.techniques(cell),
+            delivery,
+            revisit: if again { Revisit::again() } else { Revisit::default() },
+            tls: Handshake {
+                client_hello: if classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
+                resumed_hello: if classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
+                ..Handshake::default()
             },
-        )
+            overhead: OVERHEAD,
+            ..Settings::default()
+        }
+    }
+
+    fn techniques(&self, cell: &CellSpec) -> Techniques {
+        Techniques::from_list(&cell.arm.techniques(cell.visit, self.proxied))
     }
 }
 
-fn settings(cell: &CellSpec, link: Link, delivery: Delivery) -> Settings {
-    Settings {
-        link,
-        techniques: techniques(cell),
-        delivery,
-        revisit: if cell.again { Revisit::again() } else { Revisit::default() },
-        tls: Handshake {
-            client_hello: if cell.classical { CLASSICAL_HELLO } else { CLIENT_HELLO },
-            resumed_hello: if cell.classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
-            ..Handshake::default()
+/// The page from servers that speak HTTP/1.1, which were recorded with HTTP/2.
+fn over_http1(page: &Page) -> Page {
+    let servers = page.servers().iter().cloned();
+    let servers = servers.map(|server: Server| Server { protocol: Protocol::Http1, ..server });
+    changed(page, servers.collect(), page.resources().to_vec())
+}
+
+fn changed(page: &Page, servers: Vec<Server>, resources: Vec<Resource>) -> Page {
+    let changed = Page::new(page.name().to_owned(), servers, resources);
+    changed.map_or_else(
+        |_| page.clone(),
+        |changed| {
+            let changed = changed.with_redirects(page.redirects()).with_urgencies_of(page);
+            changed.with_recorded(page.recorded().clone())
         },
-        overhead: OVERHEAD,
-        ..Settings::default()
-    }
-}
-
-fn simulated_ms(page: &Page, settings: &Settings) -> f64 {
-    tcp::load(page, settings, SEED).page_load_time().as_secs_f64() * 1e3
-}
-
-fn techniques(cell: &CellSpec) -> Techniques {
-    Techniques::from_list(&cell.arm.techniques(cell.again, cell.classical))
+    )
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl Scenario for PagesInBrowser {
 
     fn build(&mut self, run: &mut Run) -> Result<(), Failure> {
         let work = run.folder.work()?;
-        let classical = self.plan.cells.iter().any(|cell| cell.classical);
+        let classical = self.plan.cells.iter().any(|cell| cell.visit.classical);
         self.classical = classical.then(|| Classical::copy(&self.chromium, &work)).transpose()?;
         let (program, fast_open) = (self.program.clone(), self.fast_open.clone());
         self.place = Some(RunContext { program, work, fast_open });
@@ -211,12 +211,12 @@ impl PagesInBrowser {
         let built = Instant::now();
         let recorded = self.record(&stage, link, run)?;
         let all: Vec<Recorded> = recorded.into_iter().flatten().collect();
-        let databases = Databases::learn(&link.name, &all)?;
+        let databases = Databases::learn(&link.name, &all, self.plan.seed)?;
         self.outcome.databases.push(databases.facts.clone());
         let arms: HashSet<Arm> =
             self.plan.cells.iter().filter(|it| it.is_on(link)).map(|it| it.arm).collect();
         for front in arms.iter().filter_map(|arm| arm.hinting()).collect::<BTreeSet<Front>>() {
-            stage.hint(front, databases.links.clone())?;
+            stage.hint(front, databases.links(front)?)?;
         }
         let served = (0..lanes).map(|lane| databases.serve(stage.client(lane)?));
         let served = served.collect::<Result<Vec<_>, Failure>>()?;
@@ -304,7 +304,8 @@ impl PagesInBrowser {
         turn.retain(|at| !loads.get(*at).is_some_and(Loads::is_given_up));
         let specs: Vec<&CellSpec> = turn.iter().filter_map(|at| cells.get(*at)).collect();
         // Either all loads of a turn are second visits, or none is.
-        let arms: HashSet<Arm> = specs.iter().filter(|it| it.again).map(|it| it.arm).collect();
+        let arms: HashSet<Arm> =
+            specs.iter().filter(|it| it.visit.again).map(|it| it.arm).collect();
         let before: HashMap<Arm, Counted> =
             arms.iter().filter_map(|arm: &Arm| Some((*arm, stage.handshakes(*arm)?))).collect();
         let turned = self.load_all(stage, &specs, served, &run.interrupt)?;
@@ -350,6 +351,8 @@ impl PagesInBrowser {
         interrupt: &Interrupt,
     ) -> Result<Vec<LoadResult>, Failure> {
         let classical = self.classical.as_ref().map(Classical::program);
+        // Over a link with Tor, a turn is of one arm.
+        specs.first().map(|first| stage.lead(first.arm)).transpose()?;
         let done: Vec<Result<LoadResult, Stopped>> = thread::scope(|scope| {
             let lanes = specs.iter().enumerate().map(|(cell, spec)| {
                 let lane = Lane {
@@ -385,9 +388,9 @@ impl PagesInBrowser {
             .sites
             .get(spec.site)
             .ok_or_else(|| Stopped::Failed("there is no such site".into()))?;
-        let CellSpec { arm, again, classical, .. } = *spec;
+        let CellSpec { arm, visit, .. } = *spec;
         let timeout = self.plan.experiment.timeout;
-        let loaded = lane.load(Wanted { site, arm, again, classical, timeout })?;
+        let loaded = lane.load(Wanted { site, arm, visit, timeout })?;
         Ok(LoadResult { cell: lane.number, loaded })
     }
 
@@ -431,7 +434,7 @@ impl PagesInBrowser {
             resumed: again.is_some_and(Revisits::resumed),
             // Behind a SYN it leaves after the answer to that (docs/browser-lab.md): not with the
             // first packet.
-            early_data: again.is_some_and(Revisits::early) && !spec.classical,
+            early_data: again.is_some_and(Revisits::early) && !spec.visit.classical,
             bytes: times.map_or(0, |times| times.bytes),
             error: error.clone(),
             round,
@@ -467,11 +470,11 @@ impl PagesInBrowser {
         recorded: &[Recorded],
         loads: &[Loads],
     ) {
-        let predictor = Predictor::new(link, &databases.all);
         let all = self.plan.cells.iter().zip(loads).filter(|(spec, _)| spec.is_on(link));
         let cells: Vec<Known<'_>> = all
             .map(|(spec, loads): (_, _)| {
                 let spec: &CellSpec = spec;
+                let predictor = Predictor::new(link, databases.known_to(spec.arm));
                 let url = self.sites.get(spec.site).map(Site::url).unwrap_or_default();
                 let recordings: Vec<_> = recorded
                     .iter()

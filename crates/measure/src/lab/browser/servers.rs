@@ -38,9 +38,20 @@ pub(super) enum Front {
     Hinting = 103,
     /// The same, of sites that say it before they have made the document.
     EarlyHinting = 104,
+    /// The same, of sites much of whose knowledge is out of date.
+    StaleHinting = 105,
 }
 
 impl Front {
+    /// All that stand at the sites themselves.
+    pub(super) const OF_SITES: [Self; 5] =
+        [Self::Origin, Self::PassThrough, Self::Hinting, Self::EarlyHinting, Self::StaleHinting];
+
+    /// Returns true if the sites send Early Hints.
+    pub(super) const fn is_early(self) -> bool {
+        matches!(self, Self::EarlyHinting | Self::StaleHinting)
+    }
+
     /// The address of a host, counted from 0.
     pub(super) fn address(self, host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, self as u8, 0, u8::try_from(host + 1).unwrap_or(u8::MAX))
@@ -62,9 +73,14 @@ pub(super) struct Edges<'e> {
     pub(super) interrupt: &'e Interrupt,
 }
 
-/// The sites as they are.
-pub(super) fn origin(node: &Node, origin: &SiteOrigin, hosts: usize) -> Result<(), Failure> {
-    serve(origin.clone(), Front::Origin.listen(hosts), true, node)
+/// The sites, without an edge.
+pub(super) fn origin(
+    node: &Node,
+    front: Front,
+    origin: &SiteOrigin,
+    hosts: usize,
+) -> Result<(), Failure> {
+    serve(origin.clone(), front.listen(hosts), true, node)
 }
 
 impl Edges<'_> {
@@ -75,9 +91,9 @@ impl Edges<'_> {
     }
 
     /// Sites that say more, and an edge that passes TLS on to them.
-    pub(super) fn hinting(self, front: Front, origin: SiteOrigin) -> Result<Program, Failure> {
+    pub(super) fn hinting(self, front: Front, origin: &SiteOrigin) -> Result<Program, Failure> {
         let behind = SocketAddr::new(front.address(0).into(), BEHIND);
-        serve(origin, vec![behind], true, self.node)?;
+        serve(origin.clone(), vec![behind], true, self.node)?;
         self.passing(front, behind).map_err(Failure::from)
     }
 
@@ -103,7 +119,9 @@ impl Edges<'_> {
     }
 
     fn passing(self, front: Front, origin: SocketAddr) -> Result<Program, Broken> {
-        let command = self.edge(front, &origin.to_string());
+        let mut command = self.edge(front, &origin.to_string());
+        // The sites take it.
+        command.arg("--early-data");
         self.start(front, command)
     }
 

@@ -1,6 +1,7 @@
 //! The emulated network of a link, with everything in it but Chromium.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +11,10 @@ use headstart_openers::site::{Authority, Site, SiteOptions, SiteOrigin};
 
 use super::agent::METRICS;
 use super::arm::Arm;
+use super::databases::PageLinks;
 use super::experiment::BrowserLink;
 use super::servers::{self, Edges, Front, addresses, identities};
+use super::stale;
 use crate::chromium;
 use crate::interrupt::Interrupt;
 use crate::lab::cell::{ClientSide, Counted, ServerSide};
@@ -59,7 +62,7 @@ pub(super) struct RunContext {
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) lab: Lab,
-    /// Names of all sites' hosts, in the order of their addresses.
+    /// Names of all sites' hosts, and of such as they once had, in the order of their addresses.
     pub(super) hosts: Vec<String>,
     sites: Vec<Site>,
     authority: Authority,
@@ -68,8 +71,8 @@ pub(super) struct Stage {
     interrupt: Interrupt,
     // The lock is needed only because one thread at a time may use a program.
     edges: Mutex<Vec<Program>>,
-    /// The sites as they are.
-    origin: Option<SiteOrigin>,
+    /// The sites, by the front that leads to them.
+    origins: BTreeMap<Front, SiteOrigin>,
     _fast_open: Option<ServerSide>,
     /// Between the clients and the sites; for one thread at a time.
     tor: Option<Mutex<TorNetwork>>,
@@ -85,8 +88,8 @@ impl Stage {
         lanes: usize,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let hosts: Vec<String> =
-            sites.iter().flat_map(Site::hosts).map(|host| host.name.clone()).collect();
+        let own = sites.iter().flat_map(Site::hosts).map(|host| host.name.clone());
+        let hosts: Vec<String> = own.chain(stale::former_hosts()).collect();
         if hosts.len() > HOSTS_MAX {
             return Err(Failure::usage(format!("{} hosts are more than {HOSTS_MAX}", hosts.len())));
         }
@@ -101,29 +104,30 @@ impl Stage {
             place: place.clone(),
             interrupt: interrupt.clone(),
             edges: Mutex::default(),
-            origin: None,
+            origins: BTreeMap::new(),
             _fast_open: None,
             tor: None,
         };
         let origin = stage.origin(SiteOptions::default())?;
-        servers::origin(stage.node(SERVER)?, &origin, stage.hosts.len())?;
+        servers::origin(stage.node(SERVER)?, Front::Origin, &origin, stage.hosts.len())?;
         match link.tor {
             Some(_) => stage.tor = Some(Mutex::new(stage.start_tor(number)?)),
             None => stage.start_edges(&origin, number)?,
         }
-        stage.origin = Some(origin);
+        stage.origins.insert(Front::Origin, origin);
         Ok(stage)
     }
 
     fn start_tor(&self, number: usize) -> Result<TorNetwork, Failure> {
-        let names: Vec<_> = self
-            .hosts
-            .iter()
-            .enumerate()
-            .map(|(at, host): (usize, &String)| (host.clone(), Front::Origin.address(at)))
-            .collect();
         let work = self.place.work.join(format!("tor-{number}"));
+        let names = self.addresses(Front::Origin);
         tor::start(&self.lab, &client_name(0), &names, &work, &self.interrupt)
+    }
+
+    /// Hosts with their addresses at a front.
+    fn addresses(&self, front: Front) -> Vec<(String, Ipv4Addr)> {
+        let hosts = self.hosts.iter().enumerate();
+        hosts.map(|(at, host): (usize, &String)| (host.clone(), front.address(at))).collect()
     }
 
     fn start_edges(&mut self, origin: &SiteOrigin, number: usize) -> Result<(), Failure> {
@@ -143,17 +147,26 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts the sites whose documents say more: values of `Link` fields by URL.
-    pub(super) fn hint(
-        &mut self,
-        front: Front,
-        links: Vec<(String, Vec<String>)>,
-    ) -> Result<(), Failure> {
-        let early_hints = front == Front::EarlyHinting;
+    /// Starts the sites whose documents say more.
+    pub(super) fn hint(&mut self, front: Front, links: PageLinks) -> Result<(), Failure> {
+        let early_hints = front.is_early();
         let origin = self.origin(SiteOptions { links, early_hints, ..SiteOptions::default() })?;
-        let hinting = self.edges_on(self.node(SERVER)?).hinting(front, origin)?;
-        self.edges().push(hinting);
+        let server = self.node(SERVER)?;
+        if self.has_tor() {
+            servers::origin(server, front, &origin, self.hosts.len())?;
+        } else {
+            let hinting = self.edges_on(server).hinting(front, &origin)?;
+            self.edges().push(hinting);
+        }
+        self.origins.insert(front, origin);
         Ok(())
+    }
+
+    /// Through Tor, has the exit connect to the front of an arm, as names are the same for all.
+    pub(super) fn lead(&self, arm: Arm) -> Result<(), Failure> {
+        let Some(tor) = self.tor() else { return Ok(()) };
+        let mapped = tor.map_addresses(&self.addresses(arm.hinting().unwrap_or(Front::Origin)));
+        mapped.map_err(|error| Failure::usage(format!("Tor maps no addresses: {error}")))
     }
 
     fn origin(&self, options: SiteOptions) -> Result<SiteOrigin, Failure> {
@@ -186,9 +199,9 @@ impl Stage {
     pub(super) fn circuits(&self, site: &Site) -> BTreeSet<String> {
         // By the site's names, and by the addresses that the exit found.
         let own: HashSet<&str> = site.hosts().iter().map(|own| own.name.as_str()).collect();
-        let known = self.hosts.iter().enumerate().filter(|(_, name)| own.contains(name.as_str()));
-        let addresses: HashSet<String> =
-            known.map(|(at, _)| Front::Origin.address(at).to_string()).collect();
+        let known = Front::OF_SITES.into_iter().flat_map(|front| self.addresses(front));
+        let known = known.filter(|(name, _)| own.contains(name.as_str()));
+        let addresses: HashSet<String> = known.map(|(_, address)| address.to_string()).collect();
         let all = self.tor().and_then(|tor| tor.streams().ok()).unwrap_or_default();
         // One that waits for a circuit is on none: 0.
         all.into_iter()
@@ -220,21 +233,19 @@ impl Stage {
     /// Returns the handshakes counted by those who speak TLS with Chromium in this arm; `None` if
     /// they do not tell.
     pub(super) fn handshakes(&self, arm: Arm) -> Option<Counted> {
-        if arm == Arm::ZeroRtt {
+        if arm == Arm::ZeroRtt && !self.has_tor() {
             return Counted::read(self.lab.node(EDGE)?.namespace(), METRICS);
         }
-        let [all, resumed, _] = self.origin.as_ref().map(SiteOrigin::handshakes)?;
-        Some(Counted { full: all.saturating_sub(resumed), resumed, ..Counted::default() })
+        let origin = self.origins.get(&arm.hinting().unwrap_or(Front::Origin))?;
+        let [all, resumed, early] = origin.handshakes();
+        Some(Counted { full: all.saturating_sub(resumed), resumed, early, failed: 0 })
     }
 
     /// Returns Chromium's arguments about names and certificates.
     pub(super) fn arguments(&self, front: Front) -> Vec<String> {
-        let mut rules: Vec<String> = self
-            .hosts
-            .iter()
-            .enumerate()
-            .map(|(at, host): (usize, &String)| format!("MAP {host} {}", front.address(at)))
-            .collect();
+        let mapped = self.addresses(front).into_iter();
+        let mut rules: Vec<String> =
+            mapped.map(|(host, address)| format!("MAP {host} {address}")).collect();
         // Nothing else answers, except for requests to this machine itself.
         rules.push("MAP * ~NOTFOUND".into());
         rules.push("EXCLUDE 127.0.0.1".into());
@@ -245,13 +256,9 @@ impl Stage {
         ]
     }
 
-    /// Returns the arguments of a Chromium that finds everything through a proxy.
+    /// Returns the arguments of a Chromium that finds everything but this machine through a proxy.
     pub(super) fn proxied(&self, proxy: &str) -> Vec<String> {
-        vec![
-            format!("--proxy-server={proxy}"),
-            "--proxy-bypass-list=<-loopback>".into(),
-            chromium::trusting(&self.fingerprint),
-        ]
+        vec![format!("--proxy-server={proxy}"), chromium::trusting(&self.fingerprint)]
     }
 }
 
@@ -264,8 +271,7 @@ fn build_lab(link: &BrowserLink, lanes: usize, hosts: usize) -> Result<Lab, Fail
         nodes.push(Host::new(client_name(lane)).path(path));
     }
     let behind = link.tor.map_or(Duration::ZERO, |tor| tor.origin);
-    let fronts = [Front::Origin, Front::PassThrough, Front::Hinting, Front::EarlyHinting];
-    nodes.push(server(SERVER, behind, &fronts, hosts));
+    nodes.push(server(SERVER, behind, &Front::OF_SITES, hosts));
     match link.tor {
         None => nodes.push(server(EDGE, behind, &[Front::Terminating], hosts)),
         Some(tor) => nodes.extend(TorNetwork::hosts(tor.relay)),

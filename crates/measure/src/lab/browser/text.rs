@@ -35,7 +35,7 @@ pub(crate) fn text(outcome: &Outcome) -> String {
         let _ = writeln!(
             text,
             "{}: of {} recordings {} redirects, {} servers and {} URLs to prefetch; {} Link \
-                fields, which leave out {}",
+                fields, which leave out {}; {} entries are out of date in the stale one",
             facts.link,
             facts.recordings,
             facts.redirects,
@@ -43,6 +43,7 @@ pub(crate) fn text(outcome: &Outcome) -> String {
             facts.prefetch,
             facts.links,
             facts.links_left_out,
+            facts.stale,
         );
     }
     text
@@ -68,9 +69,7 @@ pub(crate) fn verdict(means: &[MeanOutcome]) -> String {
 }
 
 fn name(mean: &MeanOutcome) -> String {
-    let again = if mean.again { " again" } else { "" };
-    let classical = if mean.classical { ", X25519" } else { "" };
-    format!("{}, {}{again}{classical}", mean.link, mean.arm)
+    format!("{}, {}{}", mean.link, mean.arm, mean.visit.label())
 }
 
 const HEADER: [&str; 8] =
@@ -132,13 +131,13 @@ pub(crate) fn signed(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::browser::visit::Visit;
 
     fn mean(arm: &str, error: Option<f64>) -> MeanOutcome {
         MeanOutcome {
             link: "near".into(),
             arm: arm.into(),
-            again: false,
-            classical: false,
+            visit: Visit::default(),
             sites: 3,
             page_load_ms: 2_000.0,
             predicted_ms: error.map(|error| 2_000.0 * (1.0 + error)),

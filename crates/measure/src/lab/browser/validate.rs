@@ -243,7 +243,7 @@ fn compare(
 
 fn spec(variant: &BrowserVariant, site: usize, cell: &CellOutcome, arm: Arm) -> CellSpec {
     let mut spec = CellSpec::first(variant.name.clone(), site, arm);
-    (spec.again, spec.classical) = (cell.again, cell.classical);
+    spec.visit = cell.visit;
     spec
 }
 

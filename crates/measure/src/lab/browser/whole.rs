@@ -25,6 +25,11 @@ pub(super) fn missing(site: &Site, page: &Page) -> Vec<String> {
         .collect()
 }
 
+/// Returns true if the site has a URL.
+pub(super) fn is_of(site: &Site, url: &str) -> bool {
+    (0..site.resources().len()).any(|at| is_at(&site.url_of(at), url))
+}
+
 /// Returns true if a URL is that of a description, in any language.
 fn is_at(described: &str, url: &str) -> bool {
     match described.split_once(LANGUAGE) {
@@ -68,6 +73,21 @@ mod tests {
             .collect(),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn what_a_site_does_not_have_is_none_of_it() {
+        let site = Site::built_in("shop").unwrap();
+        for (url, is_own) in [
+            ("https://bazaar.test/", true),
+            ("https://www.bazaar.test/de/welcome", true),
+            ("https://assets.bazaar.test/shop.js", true),
+            ("https://assets.bazaar.test/shop.js?version=1", false),
+            ("https://assets.bazaar.test/gone/shop.js", false),
+            ("https://former-1.test/shop.js", false),
+        ] {
+            assert_eq!(is_of(&site, url), is_own, "{url}");
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn means(means: &[MeanOutcome]) -> Markup {
                 td { (mean.link) }
                 td {
                     (mean.arm)
-                    @if mean.again { small { "second visit" @if mean.classical { ", X25519" } } }
+                    small { (mean.visit.label().trim_start_matches([',', ' '])) }
                 }
                 td.n { (mean.sites) }
                 td.n { (seconds(mean.page_load_ms)) }
@@ -120,7 +120,7 @@ fn pairs(outcome: &Outcome, kind: &(String, bool)) -> Markup {
     let rows = outcome
         .cells
         .iter()
-        .filter(|cell: &&CellOutcome| (&cell.link, cell.again) == (&kind.0, kind.1));
+        .filter(|cell: &&CellOutcome| (&cell.link, cell.visit.again) == (&kind.0, kind.1));
     let rows: Vec<Row<'_>> = rows.filter_map(Row::new).collect();
     let axis = Axis::from_rows(&rows);
     let floor = axis.area.floor;
@@ -230,7 +230,7 @@ fn cells_at<'o>(outcome: &'o Outcome, place: &(String, String)) -> Vec<&'o CellO
 /// Links, with first visits and second ones, of which there are pairs.
 fn kinds(outcome: &Outcome) -> Vec<(String, bool)> {
     let paired = outcome.cells.iter().filter(|cell| cell.page_load_saved.is_some());
-    each_once(paired.map(|cell| (cell.link.clone(), cell.again)))
+    each_once(paired.map(|cell| (cell.link.clone(), cell.visit.again)))
 }
 
 fn seconds(ms: f64) -> String {
@@ -268,6 +268,7 @@ fn saved(saved: Option<&Saved>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::browser::visit::Visit;
 
     fn cell(arm: &str, differences_ms: &[f64]) -> CellOutcome {
         let mean = Estimate { value: 100.0, ci95: [50.0, 150.0] };
@@ -277,8 +278,7 @@ mod tests {
             link: "near".into(),
             variant: "news".into(),
             arm: arm.into(),
-            again: false,
-            classical: false,
+            visit: Visit::default(),
             n: 2,
             failed: 0,
             flagged: 0,

@@ -50,7 +50,7 @@ fn chooses(quote: &Quote<'_>, row: &Value) -> bool {
 fn of_mean<'o>(outcome: &'o Value, mean: &Value) -> Vec<&'o Value> {
     let cells = outcome["cells"].as_array().unwrap().iter();
     let same = |cell: &&Value| {
-        ["link", "arm", "again", "classical"].iter().all(|key| cell[*key] == mean[*key])
+        ["link", "arm", "again", "classical", "http1"].iter().all(|key| cell[*key] == mean[*key])
     };
     cells.filter(same).collect()
 }
@@ -118,7 +118,8 @@ fn cell(cell: &Value) -> Vec<String> {
 fn arm(mean: &Value) -> String {
     let again = if mean["again"] == true { " again" } else { "" };
     let classical = if mean["classical"] == true { ", X25519" } else { "" };
-    format!("{}{again}{classical}", word(mean, "arm"))
+    let http1 = if mean["http1"] == true { ", HTTP/1.1" } else { "" };
+    format!("{}{again}{classical}{http1}", word(mean, "arm"))
 }
 
 fn mean(mean: &Value, cells: &[&Value]) -> Vec<String> {
