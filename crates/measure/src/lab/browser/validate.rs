@@ -214,8 +214,7 @@ fn compare(
         recorded.extend(read.into_iter().map(|one| (number, one)));
     }
     let (numbers, recorded): (Vec<usize>, Vec<Recorded>) = recorded.into_iter().unzip();
-    let databases = Databases::learn(&link.name, &recorded)?;
-    let predictor = Predictor::new(link, &databases.all);
+    let databases = Databases::learn(&link.name, &recorded, experiment.seed)?;
     let cells = outcome.cells.iter().filter(|cell| cell.link == link.name);
     let compared = cells.filter_map(|cell| {
         let variant = experiment.variant.iter().find(|variant| variant.name == cell.variant)?;
@@ -224,7 +223,9 @@ fn compare(
         let own: Vec<&har::Recording> = own.map(|(_, one)| &one.recording).collect();
         let arm = serde_json::from_value(cell.arm.as_str().into()).ok()?;
         let arms = [arm, Arm::Plain].map(|arm| spec(variant, site, cell, arm));
-        let [predicted_ms, plain_ms] = arms.map(|spec| predictor.page_load_ms(&own, &spec));
+        let [predicted_ms, plain_ms] = arms.map(|spec| {
+            Predictor::new(link, databases.known_to(spec.arm)).page_load_ms(&own, &spec)
+        });
         let predicted_ms = predicted_ms?;
         Some(Compared {
             link: link.name.clone(),
