@@ -208,7 +208,7 @@ impl Watched {
             if before != after {
                 let (peer, from, to) = (self.ends.peer, before.name(), after.name());
                 tracing::debug!(%peer, from, to, "careful resume");
-                self.note(EdgeEvent::CarefulResume { from, to, window: info.window() });
+                self.note(EdgeEvent::CarefulResume { from, to, window: bounded(&info, &actions) });
                 count_end(before, after);
             }
             if let Err(error) = self.perform(actions, &mut jumped.ticket) {
@@ -216,6 +216,10 @@ impl Watched {
                 tracing::debug!(peer = %self.ends.peer, %error, "careful resume ends");
                 count_early_end(after, "failed");
                 let _ = self.perform(jumped.resume.give_up(), &mut jumped.ticket);
+                let (from, to) = (after.name(), jumped.resume.phase().name());
+                if from != to {
+                    self.note(EdgeEvent::CarefulResume { from, to, window: info.window() });
+                }
             }
         });
     }
@@ -281,6 +285,15 @@ impl Jumped {
             has_timed_out: info.has_timed_out(),
         }
     }
+}
+
+/// Returns the window that a connection has once `actions` are performed, in segments.
+fn bounded(info: &TcpInfo, actions: &[Action]) -> u32 {
+    let bounds = actions.iter().filter_map(|action| match action {
+        Action::Clamp(segments) => Some(*segments),
+        Action::Unpace | Action::Forget | Action::Release => None,
+    });
+    bounds.fold(info.window(), u32::min)
 }
 
 /// Counts a jump by its end.
