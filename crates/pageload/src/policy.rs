@@ -172,11 +172,17 @@ fn bound(saved: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// Tries all policies on loads of one page over the link of `settings`, over which they were
-/// recorded. The best that wins comes first, then the others by what they surely save; none if
-/// there are fewer than [`LOADS_MIN`] loads, or their page cannot be in a database.
+/// recorded; of databases there are these `parts`. The best that wins comes first, then the others
+/// by what they surely save; none if there are fewer than [`LOADS_MIN`] loads, or their page cannot
+/// be in a database.
 #[must_use]
-pub fn tried(loads: &[Recorded<'_>], settings: &Settings, rules: &Rules) -> Vec<Tried> {
-    let folds = folds(loads, settings, rules).unwrap_or_default();
+pub fn tried(
+    loads: &[Recorded<'_>],
+    settings: &Settings,
+    rules: &Rules,
+    parts: Parts,
+) -> Vec<Tried> {
+    let folds = folds(loads, settings, rules, parts).unwrap_or_default();
     let mut all: Vec<Tried> = Policy::all()
         .filter(|policy| says_more(*policy, &folds))
         .filter_map(|policy| {
@@ -251,7 +257,12 @@ impl Fold {
 }
 
 /// Holds each load out in turn; `None` if there are too few, or their page cannot be in a database.
-fn folds(loads: &[Recorded<'_>], settings: &Settings, rules: &Rules) -> Option<Vec<Fold>> {
+fn folds(
+    loads: &[Recorded<'_>],
+    settings: &Settings,
+    rules: &Rules,
+    parts: Parts,
+) -> Option<Vec<Fold>> {
     if loads.len() < LOADS_MIN {
         return None;
     }
@@ -259,7 +270,7 @@ fn folds(loads: &[Recorded<'_>], settings: &Settings, rules: &Rules) -> Option<V
     let folds = pages.map(|(out, load): (usize, Page)| {
         let mut others = loads.to_vec();
         others.remove(out);
-        Some(Fold { load, entry: learned(&others, rules)? })
+        Some(Fold { load, entry: learned(&others, rules, parts)? })
     });
     folds.collect()
 }
@@ -271,14 +282,14 @@ pub fn as_loaded(loads: &[Recorded<'_>], settings: &Settings) -> Vec<Page> {
     in_browser(&all, settings)
 }
 
-/// Returns what databases learn of loads of one page.
+/// Returns what databases of these parts learn of loads of one page.
 #[must_use]
-pub fn learned(loads: &[Recorded<'_>], rules: &Rules) -> Option<PageEntry> {
+pub fn learned(loads: &[Recorded<'_>], rules: &Rules, parts: Parts) -> Option<PageEntry> {
     let mut recordings = Recordings::new();
     for load in loads {
         recordings.add(load.page, None, load.facts).ok()?;
     }
-    let built = recordings.build(rules, Parts::ALL, UnixSeconds(0)).ok()?;
+    let built = recordings.build(rules, parts, UnixSeconds(0)).ok()?;
     built.database.pages().first().cloned()
 }
 

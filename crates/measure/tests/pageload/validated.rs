@@ -196,7 +196,8 @@ fn databases_have_what_wins_on_held_out_loads() {
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let report: Value = serde_json::from_str(&out).unwrap();
     let proven = report["proven"].as_array().unwrap();
-    assert_eq!((proven.len(), &report["pages"]), (3, &json!(3)));
+    let kept = proven.iter().filter(|page| page["kept"] != "nothing").count();
+    assert_eq!((proven.len(), &report["pages"]), (3, &json!(kept)), "{out}");
     for page in proven {
         assert_eq!(page["loads"], 5);
         let tried = page["tried"].as_array().unwrap();
@@ -205,7 +206,7 @@ fn databases_have_what_wins_on_held_out_loads() {
         assert_eq!(page["kept"] != "nothing", tried[0]["wins"] == true, "{page}");
         assert!(tried.iter().all(|one| one["saved"].as_array().unwrap().len() == 5), "{page}");
     }
-    assert!(proven.iter().any(|page| page["kept"] != "nothing"), "{out}");
+    assert!(kept > 0, "{out}");
     call.retain(|arg| *arg != "--json");
     let (_, text, _) = on_committed(&call);
     println!("{text}");

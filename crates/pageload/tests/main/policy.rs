@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
-use headstart_pageload::db::{Facts, Methods, Rules};
+use headstart_pageload::db::{Facts, Methods, Parts, Rules};
 use headstart_pageload::har::{self, Recording};
 use headstart_pageload::policy::{self, LOADS_MIN, Policy, Recorded};
 use headstart_pageload::sim::tcp::{Delivery, Link, Settings};
@@ -58,9 +58,9 @@ fn recorded() -> BTreeMap<(usize, String), Vec<(Recording, Facts)>> {
 fn held_out(loads: &[Recorded<'_>], out: usize, settings: &Settings) -> (Policy, f64, f64) {
     let mut others = loads.to_vec();
     others.remove(out);
-    let tried = policy::tried(&others, settings, &Rules::default());
+    let tried = policy::tried(&others, settings, &Rules::default(), Parts::ALL);
     let kept = policy::kept(&tried);
-    let entry = policy::learned(&others, &Rules::default()).unwrap();
+    let entry = policy::learned(&others, &Rules::default(), Parts::ALL).unwrap();
     let load = policy::as_loaded(loads, settings).remove(out);
     let [saved, ..] = policy::effect(&load, &entry, settings, kept);
     let surely = tried.first().filter(|_| kept != Policy::NONE);
@@ -106,6 +106,6 @@ fn nothing_is_kept_of_few_loads() {
         .take(LOADS_MIN - 1)
         .map(|(load, facts)| Recorded { page: &load.page, resources: &load.facts, facts })
         .collect();
-    let tried = policy::tried(&few, &settings(50, 6_250_000), &Rules::default());
+    let tried = policy::tried(&few, &settings(50, 6_250_000), &Rules::default(), Parts::ALL);
     assert_eq!((tried.len(), policy::kept(&tried)), (0, Policy::NONE));
 }

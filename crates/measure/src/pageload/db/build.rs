@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use headstart_pageload::db::{
     Built, Facts, Figures, HORIZONS, Horizon, LeftOut, Methods, Parts, Recordings, Rules, Tally,
-    write,
+    Target, write,
 };
 use headstart_pageload::hits::{LoadShares, RequestLog, Shares};
 use headstart_pageload::page::Page;
@@ -118,8 +118,10 @@ impl Learned {
             for load in loads {
                 all.add(&load.page, &load.facts);
                 if options.proven.is_some() {
-                    let document = load.page.document().url.clone();
-                    all.loads.entry(document).or_default().push(load);
+                    // Under the name that databases have for it; others are refused.
+                    if let Ok(document) = load.page.document().url.parse::<Target>() {
+                        all.loads.entry(document.to_string()).or_default().push(load);
+                    }
                 }
             }
             Ok(())

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use headstart_pageload::db::{Built, Database, DatabaseError, Facts, PageEntry, Rules};
+use headstart_pageload::db::{Built, Database, DatabaseError, Facts, PageEntry, Parts, Rules};
 use headstart_pageload::har;
 use headstart_pageload::page::Page;
 use headstart_pageload::policy::{self, Policy, Recorded, Tried};
@@ -43,8 +43,14 @@ pub(super) fn keep(
     let link = Link { rtt, down: options.rate, up: options.rate, ..Link::default() };
     let settings = Settings { link, delivery: Delivery::Document, ..Settings::default() };
     let database = &built.database;
-    let (proofs, pages): (Vec<Proof>, Vec<PageEntry>) =
-        database.pages().iter().map(|entry| proof(entry, loads, &settings, rules)).unzip();
+    let (proofs, mut pages): (Vec<Proof>, Vec<PageEntry>) = database
+        .pages()
+        .iter()
+        .map(|entry| proof(entry, loads, &settings, rules, database.parts()))
+        .unzip();
+    pages.retain(|page| {
+        !(page.redirects.is_empty() && page.servers.is_empty() && page.prefetch.is_empty())
+    });
     let http2 = database.http2().clone();
     built.database = Database::new(database.created(), database.parts(), pages, http2)?;
     Ok(proofs)
@@ -55,6 +61,7 @@ fn proof(
     loads: &Loads,
     settings: &Settings,
     rules: &Rules,
+    parts: Parts,
 ) -> (Proof, PageEntry) {
     let page = entry.document.to_string();
     let own = loads.get(&page).map(Vec::as_slice).unwrap_or_default();
@@ -62,7 +69,7 @@ fn proof(
         .iter()
         .map(|LoadFacts { page, resources, facts }| Recorded { page, resources, facts })
         .collect();
-    let tried = policy::tried(&recorded, settings, rules);
+    let tried = policy::tried(&recorded, settings, rules, parts);
     let kept = policy::kept(&tried);
     (Proof { page, loads: own.len(), kept: kept.to_string(), tried }, kept.keep(entry))
 }
