@@ -657,8 +657,8 @@ arms = ["today", "client", "client-server", "client-server-turbo"]
 suites = ["p256"]
 
 [[link]]
-name = "4 ms"
-rtt = "4ms"
+name = "60 ms"
+rtt = "60ms"
 
 [[variant]]
 servers = 2
@@ -692,7 +692,8 @@ full_max = 0.21
 arm = "client-server-turbo"
 full_max = 0.21
 
-# One of six is of nginx, and others may find no answer in time on a busy machine.
+# One of six is of nginx. Few others find no answer in time on a busy machine: the grace is a
+# share of the round trip.
 [[bar]]
 arm = "client-server-turbo"
 plain_max = 0.6
@@ -761,7 +762,7 @@ fn programs_share_sessions_by_an_agent_and_more_by_servers() {
         assert!(cell["client_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
         assert!(cell["server_cpu_ms"].as_f64().unwrap() > 0.0, "{cells}");
     }
-    let connections = place.join("captures/01-4-ms-connections.json");
+    let connections = place.join("captures/01-60-ms-connections.json");
     let connections = std::fs::read_to_string(connections).unwrap();
     let connections: serde_json::Value = serde_json::from_str(&connections).unwrap();
     let [first, last] = [0, 3].map(|cell: usize| {
