@@ -11,7 +11,7 @@ const QUICK: Duration = Duration::from_secs(8 * 60);
 /// Fast Open needs root, programs and pages need their data, `scale` makes thousands of
 /// connections, and large answers over satellites take their time.
 const APART: [(&str, Duration, Duration); 6] = [
-    ("careful-", Duration::from_secs(60 * 60), Duration::from_secs(60)),
+    ("careful-", Duration::from_secs(75 * 60), Duration::from_secs(90)),
     ("fop-", Duration::from_secs(60 * 60), Duration::from_secs(3 * 60)),
     ("pages", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
     ("cs244", Duration::from_secs(90 * 60), Duration::from_secs(3 * 60)),
