@@ -72,6 +72,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Longest time in which the connections that wait during a turn are opened.
 const HOLD_MAX: Duration = Duration::from_secs(60);
 
+/// Time in which a connection that was ended is open again, at the end of a turn.
+const RETURNED_MAX: Duration = Duration::from_secs(1);
+
 /// Nice value of attackers: honest clients, with whom they share a CPU, go first.
 const NICE: i32 = 19;
 
@@ -248,7 +251,11 @@ impl Bench {
         thread::sleep(time);
         let after = Reading::take(&work, on, ground.cpus.programs);
         let trials = work.end().map_err(cannot)?;
-        waiting.map(Attackers::stop).transpose().map_err(cannot)?;
+        if let Some(waiting) = waiting {
+            // One that a client opens anew is soon back.
+            all_wait(&waiting, variant.held(), RETURNED_MAX).map_err(cannot)?;
+            waiting.stop().map_err(cannot)?;
+        }
         let turn = Turn::new(variant, &on.arm, round, before, after);
         let rows = match variant.work {
             Load::Connections(count) if count.get() == 1 => turn.trials(variant, trials, before),
@@ -617,12 +624,15 @@ fn hold(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Optio
         Access::Web(_) => return Err(io::Error::other("no connections are held by this way")),
     };
     let clients = Attackers::start(place, Siege::waiting(kind, count), target)?;
-    match clients.begun(count, HOLD_MAX) {
-        Done { held, ended: 0, .. } if held >= count.into() => Ok(Some(clients)),
-        Done { held, ended, .. } => {
-            Err(io::Error::other(format!("{held} of {count} connections wait, {ended} ended")))
-        }
-    }
+    all_wait(&clients, count, HOLD_MAX)?;
+    Ok(Some(clients))
+}
+
+/// Checks that all connections wait, or begin to `within` this time.
+fn all_wait(clients: &Attackers, count: u16, within: Duration) -> io::Result<()> {
+    let held = clients.holding(count, within);
+    let why = || io::Error::other(format!("{held} of {count} connections wait"));
+    if held >= count.into() { Ok(()) } else { Err(why()) }
 }
 
 fn load(place: Place<'_>, variant: &Variant, on: &Contender) -> io::Result<Work> {

@@ -192,6 +192,15 @@ impl Attackers {
         self.done()
     }
 
+    /// Waits until they hold so many connections, or the time is over; returns how many they hold.
+    pub(super) fn holding(&self, connections: u16, within: Duration) -> u64 {
+        let until = Instant::now() + within;
+        while self.done().held < connections.into() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        self.done().held
+    }
+
     pub(super) fn done(&self) -> Done {
         let Shared { held, ended, sent, .. } = &*self.shared;
         let [held, ended, sent] = [held, ended, sent].map(|count| count.load(Ordering::Relaxed));
