@@ -69,7 +69,7 @@ async fn each_host_answers_for_itself() {
     let (head, _) = serving.get("www.daily.test", "/app.js", "").await;
     assert!(head.starts_with("http/1.1 404"), "of another host: {head}");
     assert_eq!(serving.origin.requests(), 1, "what is not there is not counted");
-    // A name of others has no certificate.
+    // A name of others gets the certificate of the first host, which clients refuse.
     assert!(serving.connect("daily.test", b"\x02h2").await.is_err());
 }
 
