@@ -78,7 +78,10 @@ impl Validation {
         let path = folder.join("experiment.toml");
         let name = path.display().to_string();
         let text = fs::read_to_string(&path).map_err(|error| unreadable(&name, &error))?;
-        let experiment = BrowserExperiment::parse(&name, &text)?;
+        let mut experiment = BrowserExperiment::parse(&name, &text)?;
+        let environment: serde_json::Value = json(&folder.join("environment.json"))?;
+        // The run may have had another (--seed); stale databases are drawn from it.
+        experiment.seed = environment["seed"].as_u64().unwrap_or(experiment.seed);
         let outcome: Outcome = json(&folder.join(FILE))?;
         let mut cells = Vec::new();
         for link in experiment.link.iter().filter(|link| link.tor.is_none()) {
