@@ -3,7 +3,7 @@
  * The sender of Careful Resume (RFC 9959): sets the congestion window of a TCP connection, which
  * Linux lets no process do by itself. Attached to a cgroup; answers to the processes of one user.
  *
- * It decides nothing: crates/net/src/careful has the phases, and says which window when.
+ * It decides nothing: crates/proto/src/careful.rs has the phases, and says which window when.
  *
  * Kernel 5.15 (bpf_setsockopt from programs of setsockopt).
  */

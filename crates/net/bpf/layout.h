@@ -100,7 +100,7 @@ enum server_count {
 #define SO_CLAMP 2
 #define SO_PROBE 3
 
-/* Twice the largest jump, at 1,448 bytes a segment: JUMP_MAX of crates/net/src/careful. */
+/* Twice the largest jump, at 1,448 bytes a segment: JUMP_MAX of crates/proto/src/careful.rs. */
 #define JUMP_SEGMENTS_MAX 2048
 
 /* Written once, by the loader. */

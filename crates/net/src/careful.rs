@@ -15,7 +15,6 @@
 
 mod kernel;
 mod paths;
-mod phases;
 mod watch;
 
 use std::io;

@@ -13,6 +13,7 @@
 //!   what TCP begins with.
 //! * [`GraceEstimator`] learns how long to wait for datagrams once TCP is connected.
 //! * [`fastopen`] decides whether a SYN waits for data, and what it carries.
+//! * [`careful`] decides by RFC 9959 how large a window a connection may begin with.
 //!
 //! ```
 //! use headstart_proto::{Client, ClientConfig, Instant, JoinKey};
@@ -28,6 +29,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod careful;
 mod client;
 pub mod cookie;
 mod error;

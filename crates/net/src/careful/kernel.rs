@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
+use headstart_proto::careful::Jump;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::phases::Jump;
 use crate::sys;
 
 /// Socket option level and names of the program: `bpf/layout.h`.
@@ -14,6 +14,9 @@ const SOL_CAREFUL: i32 = 0x43_5245;
 const SO_JUMP: i32 = 1;
 const SO_CLAMP: i32 = 2;
 const SO_PROBE: i32 = 3;
+
+/// Bound that bounds nothing: `TCP_INFINITE_SSTHRESH` of the kernel.
+const UNBOUNDED: u32 = 0x7fff_ffff;
 
 /// `SO_BUF_LOCK` of Linux 5.14, by which the size of buffers follows the connection again.
 const SO_BUF_LOCK: i32 = 72;
@@ -61,6 +64,14 @@ pub(super) fn jump(socket: impl AsFd, jump: &Jump) -> io::Result<()> {
 /// The same as for [`probe`].
 pub(super) fn clamp(socket: impl AsFd, segments: u32) -> io::Result<()> {
     set_segments(socket, SO_CLAMP, segments)
+}
+
+/// Removes the bound of window and slow start.
+///
+/// # Errors
+/// The same as for [`probe`].
+pub(super) fn unclamp(socket: impl AsFd) -> io::Result<()> {
+    clamp(socket, UNBOUNDED)
 }
 
 /// Removes the bound of the pace.

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use headstart_proto::careful::{NoJump, Observed};
 use ipnet::IpNet;
 
-use super::phases::{NoJump, Observed};
 use crate::path::Bounded;
 
 /// Paths remembered; about 150 bytes each, 600 kB. Anybody with addresses of many networks, of

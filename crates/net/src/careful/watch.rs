@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use headstart_proto::careful::{
+    Action, NoJump, Observed, Phase, Reconnaissance, Resume, Sample, decide,
+};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::kernel;
 use super::paths::{Ends, Paths, Ticket};
-use super::phases::{Action, NoJump, Observed, Phase, Reconnaissance, Resume, Sample, decide};
 use crate::tcp_info::TcpInfo;
 use crate::timeline::{EdgeEvent, EdgeTimeline};
 
@@ -239,6 +241,7 @@ impl Watched {
         for action in actions {
             let performed = match action {
                 Action::Clamp(segments) => kernel::clamp(&self.socket, segments),
+                Action::Unclamp => kernel::unclamp(&self.socket),
                 Action::Unpace => kernel::unpace(&self.socket),
                 Action::Forget => {
                     if let Some(ticket) = ticket.take() {
@@ -291,7 +294,7 @@ impl Jumped {
 fn bounded(info: &TcpInfo, actions: &[Action]) -> u32 {
     let bounds = actions.iter().filter_map(|action| match action {
         Action::Clamp(segments) => Some(*segments),
-        Action::Unpace | Action::Forget | Action::Release => None,
+        Action::Unclamp | Action::Unpace | Action::Forget | Action::Release => None,
     });
     bounds.fold(info.window(), u32::min)
 }

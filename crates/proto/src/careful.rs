@@ -1,19 +1,19 @@
-//! The phases of Careful Resume (RFC 9959 section 3), for one connection: pure.
+//! The phases of Careful Resume (RFC 9959 section 3), for one connection.
 //!
-//! Segments are the kernel's unit of congestion windows, and the unit here.
+//! [`decide`] says whether a connection jumps; a [`Resume`] follows one that has. Segments are
+//! Linux's unit of congestion windows, and the unit here.
 
-use std::time::Duration;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 /// Largest jump, in bytes: the configured maximum of RFC 9959 section 3.3.
 ///
 /// Enough for 14 Mbit/s over 600 ms. A jump that turns out to be wrong harms others by no more.
-pub(super) const JUMP_MAX: u64 = 1 << 20;
+pub const JUMP_MAX: u64 = 1 << 20;
 
-/// Least window after a retreat, in segments: that of any loss (RFC 5681 section 3.1).
+/// Minimum window after a retreat, in segments: that of any loss (RFC 5681 section 3.1).
 const RETREAT_MIN: u32 = 2;
-
-/// Upper bound of a window that bounds nothing: `TCP_INFINITE_SSTHRESH` of the kernel.
-pub(super) const UNBOUNDED: u32 = 0x7fff_ffff;
 
 /// Shortest and longest time between two looks at a connection that has retreated, of whose time
 /// since then one is a sixteenth.
@@ -30,16 +30,16 @@ const UNUSED_RTTS: u32 = 16;
 
 /// Observation of a path by one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Observed {
+pub struct Observed {
     /// Bytes acknowledged in a round trip (saved_cwnd).
-    pub(crate) window: u64,
+    pub window: u64,
     /// Least round trip (saved_rtt).
-    pub(crate) rtt: Duration,
+    pub rtt: Duration,
 }
 
 /// Reason why a connection begins with the initial window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoJump {
+pub enum NoJump {
     /// Nothing is known of the path.
     Unknown,
     /// The path's state is too old.
@@ -59,7 +59,9 @@ pub(crate) enum NoJump {
 }
 
 impl NoJump {
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns a short stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Expired => "expired",
@@ -75,56 +77,58 @@ impl NoJump {
 
 /// The state of a connection when its Reconnaissance Phase ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reconnaissance {
+pub struct Reconnaissance {
     /// Least round trip of this connection.
-    pub(super) rtt: Duration,
+    pub rtt: Duration,
     /// Payload of a segment.
-    pub(super) segment: u32,
+    pub segment: u32,
     /// Congestion window, in segments: the initial one, as nothing was sent.
-    pub(super) window: u32,
+    pub window: u32,
     /// Bytes of initial data that the peer has acknowledged; `None` if some are missing.
-    pub(super) acknowledged: Option<u32>,
+    pub acknowledged: Option<u32>,
 }
 
 /// A jump: the window with which a connection goes on, and its pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Jump {
+pub struct Jump {
     /// Segments.
-    pub(super) window: u32,
+    pub window: u32,
     /// Bytes per second.
-    pub(super) rate: u64,
+    pub rate: u64,
     /// Bytes.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 /// The kernel's account of a connection at one moment, since the jump.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sample {
+pub struct Sample {
     /// Congestion window, in segments.
-    pub(super) window: u32,
+    pub window: u32,
     /// Slow start threshold, in segments.
-    pub(super) threshold: u32,
+    pub threshold: u32,
     /// Segments sent and neither acknowledged nor declared lost.
-    pub(super) in_flight: u32,
+    pub in_flight: u32,
     /// Segments delivered, by acknowledgements of any kind.
-    pub(super) delivered: u32,
+    pub delivered: u32,
     /// Bytes sent, but for repeated ones.
-    pub(super) sent: u64,
+    pub sent: u64,
     /// Bytes acknowledged, all before them included.
-    pub(super) acknowledged: u64,
+    pub acknowledged: u64,
     /// True once a segment was lost, or marked by the network (CE).
-    pub(super) is_congested: bool,
+    pub is_congested: bool,
     /// True while the kernel repairs losses.
-    pub(super) is_recovering: bool,
+    pub is_recovering: bool,
     /// True after a retransmission timeout.
-    pub(super) has_timed_out: bool,
+    pub has_timed_out: bool,
 }
 
 /// Change of a connection that a phase asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
     /// Bound window and slow start to this many segments.
     Clamp(u32),
+    /// Remove the bound of window and slow start.
+    Unclamp,
     /// Remove the bound of the pace.
     Unpace,
     /// Remove the state of the path, which proved wrong.
@@ -135,7 +139,7 @@ pub(super) enum Action {
 
 /// Phase of a connection after its Reconnaissance Phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// The window is the jump's; nothing beyond the initial window may have been sent yet.
     Unvalidated,
     /// All of the jump is on its way.
@@ -150,7 +154,8 @@ pub(crate) enum Phase {
 
 impl Phase {
     /// Returns a short stable name.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Unvalidated => "unvalidated",
             Self::Validating => "validating",
@@ -165,7 +170,7 @@ impl Phase {
 ///
 /// # Errors
 /// The reason why normal congestion control goes on.
-pub(super) fn decide(saved: &Observed, now: &Reconnaissance) -> Result<Jump, NoJump> {
+pub fn decide(saved: &Observed, now: &Reconnaissance) -> Result<Jump, NoJump> {
     // Section 3.2: congestion, or data that is not acknowledged: "MUST continue using normal CC".
     if now.acknowledged.is_none_or(|bytes| bytes == 0) || now.segment == 0 || now.rtt.is_zero() {
         return Err(NoJump::Unconfirmed);
@@ -192,7 +197,7 @@ pub(super) fn decide(saved: &Observed, now: &Reconnaissance) -> Result<Jump, NoJ
 
 /// A connection that has jumped.
 #[derive(Debug)]
-pub(super) struct Resume {
+pub struct Resume {
     phase: Phase,
     jump: Jump,
     rtt: Duration,
@@ -219,7 +224,8 @@ pub(super) struct Resume {
 impl Resume {
     /// Enters the Unvalidated Phase. PipeSize begins as what was acknowledged: all that was in
     /// flight before (section 3.3).
-    pub(super) fn new(jump: Jump, now: &Reconnaissance) -> Self {
+    #[must_use]
+    pub fn new(jump: Jump, now: &Reconnaissance) -> Self {
         let initial = now.acknowledged.unwrap_or_default().div_ceil(now.segment.max(1));
         Self {
             phase: Phase::Unvalidated,
@@ -238,12 +244,15 @@ impl Resume {
         }
     }
 
-    pub(super) const fn phase(&self) -> Phase {
+    /// Returns the phase it is in.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
         self.phase
     }
 
     /// Returns when to look at the connection again; `None` if there is no need.
-    pub(super) fn wait(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
         let eighth = (self.rtt / 8).clamp(Duration::from_millis(2), Duration::from_millis(50));
         match self.phase {
             Phase::Unvalidated | Phase::Validating | Phase::SafeRetreat => Some(eighth),
@@ -260,12 +269,12 @@ impl Resume {
     }
 
     /// Leaves the rest to the kernel's congestion control, where a change was refused.
-    pub(super) fn give_up(&mut self) -> Vec<Action> {
+    pub fn give_up(&mut self) -> Vec<Action> {
         self.end()
     }
 
     /// Handles what the kernel says at `now`, a time since the jump; does at most one step.
-    pub(super) fn handle(&mut self, now: Duration, sample: &Sample) -> Vec<Action> {
+    pub fn handle(&mut self, now: Duration, sample: &Sample) -> Vec<Action> {
         match self.phase {
             // Sections 3.3 and 3.4: "the Safe Retreat Phase MUST be entered".
             Phase::Unvalidated | Phase::Validating if sample.is_congested => self.retreat(sample),
@@ -315,7 +324,7 @@ impl Resume {
         if sample.acknowledged >= self.last {
             let was_bound = self.unused_from.is_some();
             let mut actions = self.end();
-            actions.extend(was_bound.then_some(Action::Clamp(UNBOUNDED)));
+            actions.extend(was_bound.then_some(Action::Unclamp));
             return actions;
         }
         // "CWND is updated using the normal rules": slow start, for each acknowledgement.
@@ -367,7 +376,7 @@ impl Resume {
         }
         let rtts = passed.as_micros() / self.rtt.as_micros().max(1);
         let rise = u32::try_from(rtts).unwrap_or(u32::MAX).min(sample.window / 8).max(1);
-        vec![Action::Clamp(sample.window.saturating_add(rise).min(UNBOUNDED))]
+        vec![Action::Clamp(sample.window.saturating_add(rise))]
     }
 
     fn end(&mut self) -> Vec<Action> {
@@ -384,5 +393,4 @@ impl Resume {
 }
 
 #[cfg(test)]
-#[path = "phases_tests.rs"]
 mod tests;
