@@ -386,6 +386,13 @@ fails attached
 say "careful-resume"
 systemctl start headstart-careful-resume
 headstart careful-resume status | grep "of user $(id -u headstart)$"
+# It may find other things, too.
+check_windows() {
+    setpriv --reuid "$1" --regid "$(id -g "$1")" --clear-groups \
+        headstart edge --check --careful-resume --listen 127.0.0.1:0 --origin 127.0.0.1:8443 || true
+}
+check_windows headstart | grep "the window of a connection can be set"
+check_windows nobody | grep "no window can be set"
 systemctl stop headstart-careful-resume
 fails headstart careful-resume status
 umount /sys/fs/bpf
