@@ -1,7 +1,5 @@
 //! Predictions of `plan` from the recordings, for each arm.
 
-use std::time::Duration;
-
 use headstart_pageload::db::Database;
 use headstart_pageload::har::{Facts, Recording};
 use headstart_pageload::page::{Page, Protocol, Resource, Server};
@@ -27,19 +25,8 @@ const RESUMED_HELLO: u64 = 2_200;
 const CLASSICAL_HELLO: u64 = 510;
 const CLASSICAL_RESUMED: u64 = 750;
 
-/// Site whose loads told [`OVERHEAD`].
+/// Site whose loads told [`Overhead::MEASURED`].
 pub(super) const TRAINING: &str = "shop";
-
-/// Time that the means take, from the first loads of [`TRAINING`] over 50 ms in the run of
-/// 2026-11-22. TCP as Chromium sees it takes 10 ms through an agent (with `turbotls`, mean of 28
-/// connections), where nothing has to cross the link; a first answer through an edge that speaks
-/// TLS comes 75 ms sooner than one after TLS, instead of two round trips; and with the extension a
-/// request takes 5 ms longer, by which the loads with `redirect-db` took longer than simulated.
-const OVERHEAD: Overhead = Overhead {
-    agent: Duration::from_millis(10),
-    early_data: Duration::from_millis(25),
-    extension: Duration::from_millis(5),
-};
 
 /// Predictions over one link, from recordings that were made there without anything.
 #[derive(Debug)]
@@ -135,7 +122,7 @@ impl<'p> Predictor<'p> {
                 resumed_hello: if classical { CLASSICAL_RESUMED } else { RESUMED_HELLO },
                 ..Handshake::default()
             },
-            overhead: OVERHEAD,
+            overhead: Overhead::MEASURED,
             ..Settings::default()
         }
     }
@@ -165,6 +152,8 @@ fn changed(page: &Page, servers: Vec<Server>, resources: Vec<Resource>) -> Page 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use headstart_pageload::db::{PageEntry, Parts, Prefetch};
     use headstart_pageload::har::{Kind, Parents};

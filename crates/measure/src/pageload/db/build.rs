@@ -108,28 +108,21 @@ impl Learned {
         }
         let others: Vec<PathBuf> = others.into_iter().cloned().collect();
         let all = Mutex::new(all);
-        let read = read_all(&others, |_, contents: Contents| -> Result<(), Failure> {
+        let read = read_all(&others, |_, contents: Contents| -> Result<Vec<LoadFacts>, Failure> {
             let loads: Vec<LoadFacts> = contents
                 .recordings
                 .into_iter()
                 .map(|of| facts_of(of, options.assume_get))
                 .collect::<Result<_, Failure>>()?;
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            for load in loads {
-                all.add(&load.page, &load.facts);
-                if options.proven.is_some() {
-                    // Under the name that databases have for it; others are refused.
-                    if let Ok(document) = load.page.document().url.parse::<Target>() {
-                        all.loads.entry(document.to_string()).or_default().push(load);
-                    }
-                }
-            }
-            Ok(())
+            loads.iter().for_each(|load| all.add(&load.page, &load.facts));
+            Ok(if options.proven.is_some() { loads } else { Vec::new() })
         });
         let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (name, read) in read {
-            if let Err(failure) = read.and_then(|learned| learned) {
-                all.failed.push((name, failure));
+            match read.and_then(|learned| learned) {
+                Ok(loads) => loads.into_iter().for_each(|load| all.try_on(load)),
+                Err(failure) => all.failed.push((name, failure)),
             }
         }
         all
@@ -144,6 +137,14 @@ impl Learned {
         // One that was there already would be compared with itself.
         if self.recordings.count() > count {
             self.requests.add(&page.document().url, page);
+        }
+    }
+
+    /// Keeps a load to try policies on, under the name that databases have for its document; those
+    /// of other names are refused.
+    fn try_on(&mut self, load: LoadFacts) {
+        if let Ok(document) = load.page.document().url.parse::<Target>() {
+            self.loads.entry(document.to_string()).or_default().push(load);
         }
     }
 

@@ -7,7 +7,7 @@ use headstart_pageload::db::{Built, Database, DatabaseError, Facts, PageEntry, P
 use headstart_pageload::har;
 use headstart_pageload::page::Page;
 use headstart_pageload::policy::{self, Policy, Recorded, Tried};
-use headstart_pageload::sim::tcp::{Delivery, Link, Settings};
+use headstart_pageload::sim::tcp::{Delivery, Link, Overhead, Settings};
 use serde::Serialize;
 
 use crate::pageload::db::options::DbBuildOptions;
@@ -41,7 +41,8 @@ pub(super) fn keep(
 ) -> Result<Vec<Proof>, DatabaseError> {
     let Some(rtt) = options.proven else { return Ok(Vec::new()) };
     let link = Link { rtt, down: options.rate, up: options.rate, ..Link::default() };
-    let settings = Settings { link, delivery: Delivery::Document, ..Settings::default() };
+    let (delivery, overhead) = (Delivery::Document, Overhead::MEASURED);
+    let settings = Settings { link, delivery, overhead, ..Settings::default() };
     let database = &built.database;
     let (proofs, mut pages): (Vec<Proof>, Vec<PageEntry>) = database
         .pages()
