@@ -9,6 +9,7 @@ pub struct Arm {
     opening: Opening,
     via: Via,
     ech: bool,
+    psk: bool,
 }
 
 /// Party that opens an arm's connections.
@@ -38,7 +39,7 @@ pub enum Sharing {
 }
 
 const fn arm(carrier: Carrier, session: Session, via: Via, ech: bool) -> Arm {
-    Arm { opening: Opening::new(carrier, session), via, ech }
+    Arm { opening: Opening::new(carrier, session), via, ech, psk: false }
 }
 
 const fn direct(carrier: Carrier, session: Session) -> Arm {
@@ -50,7 +51,7 @@ const fn unmodified(carrier: Carrier, session: Session, sharing: Sharing) -> Arm
 }
 
 /// The names that experiments and results use.
-const NAMES: [(&str, Arm); 30] = [
+const NAMES: [(&str, Arm); 31] = [
     ("http", Arm::HTTP),
     ("http-tfo", Arm::HTTP_FAST_OPEN),
     ("tls13", Arm::TLS13),
@@ -68,6 +69,7 @@ const NAMES: [(&str, Arm); 30] = [
     ("turbo", Arm::TURBO),
     ("turbo-resumed", Arm::TURBO_RESUMED),
     ("turbo-0rtt", Arm::TURBO_EARLY_DATA),
+    ("turbo-psk", Arm::TURBO_PSK),
     ("turbo-agent", Arm::TURBO_AGENT),
     ("turbo-careful-agent", Arm::TURBO_CAREFUL_AGENT),
     ("tls13-ech", Arm::TLS13_ECH),
@@ -120,6 +122,9 @@ impl Arm {
     pub const TURBO_RESUMED: Self = direct(Carrier::TurboTls, Session::Resumed);
     /// The same, and the request is early data over UDP.
     pub const TURBO_EARLY_DATA: Self = direct(Carrier::TurboTls, Session::EarlyData);
+    /// The variant that ends its handshake over UDP: what both ends export from it is the key with
+    /// which a handshake of its own begins on TCP, the request as early data behind it.
+    pub const TURBO_PSK: Self = Self { psk: true, ..Self::TURBO };
     /// A plain client of an agent, and a plain server behind an edge.
     pub const TURBO_AGENT: Self = arm(Carrier::TurboTls, Session::Fresh, Via::Agent, false);
     /// The same with Careful Resume at the edge (docs/careful-resume.md).
@@ -193,7 +198,7 @@ impl Arm {
     /// Its client opens all connections itself, and its server can be at the addresses of all
     /// hosts.
     pub fn loads_pages(self) -> bool {
-        self.via == Via::Program && !self.ech
+        self.via == Via::Program && !self.ech && !self.psk
     }
 
     /// Returns true if its client resumes, so that the first connection only makes a session.
@@ -265,6 +270,11 @@ impl Arm {
     /// Returns true if its ClientHello is encrypted, and only an outer one can be read.
     pub const fn encrypts_hello(self) -> bool {
         self.ech
+    }
+
+    /// Returns true if its handshake over UDP makes the key of another one on TCP.
+    pub const fn exports_key(self) -> bool {
+        self.psk
     }
 
     /// Returns what the measuring program itself uses: plain TCP where others open its connections.
@@ -408,6 +418,7 @@ mod tests {
             assert_eq!(arm.has_agent(), name.ends_with("-agent"), "{arm}");
             assert_eq!(arm.sends_early_data(), name.ends_with("-0rtt"), "{arm}");
             assert_eq!(arm.encrypts_hello(), name.contains("-ech"), "{arm}");
+            assert_eq!(arm.exports_key(), name.ends_with("-psk"), "{arm}");
             let resumes = ["-0rtt", "-resumed"].iter().any(|end| name.ends_with(end));
             assert_eq!(arm.resumes(), resumes || arm == Arm::FOP_AGENT, "{arm}");
         }

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -19,6 +20,7 @@ use crate::error::PeerError;
 use crate::fast_open::{self, FastOpenClient};
 use crate::identity;
 use crate::options::ClientOptions;
+use crate::psk::{self, Opened, PskClient};
 use crate::quic::{self, QuicClient};
 use crate::tls::{Connection, Tls};
 use crate::transport::{Transport, connect, connect_by};
@@ -37,6 +39,7 @@ enum Engine {
     Tcp(Secure),
     FastOpen(Box<FastOpenClient>),
     Turbo(Secure, Mutex<Connector>),
+    Psk(Box<PskClient>),
     Quic(Box<QuicClient>),
 }
 
@@ -123,6 +126,7 @@ pub(crate) enum Ready {
     /// Sockets are made as the connection is opened.
     Tls(Prepared),
     FastOpen(Box<fast_open::Ready>),
+    Psk(Box<psk::Ready>),
     Quic(quic::Ready),
     Failed(PeerError),
 }
@@ -143,6 +147,7 @@ impl Client {
                 name,
                 arm.sends_early_data(),
             )?)),
+            _ if arm.exports_key() => Engine::Psk(Box::new(PskClient::new(&options, roots)?)),
             Carrier::TurboTls => {
                 Engine::Turbo(Secure::new(&options, roots)?, Mutex::new(connector(&options)?))
             }
@@ -189,6 +194,10 @@ impl Client {
             Engine::FastOpen(client) => {
                 let ready = client.ready(visit, to).map(Box::new);
                 ready.map_or_else(Ready::Failed, Ready::FastOpen)
+            }
+            Engine::Psk(client) => {
+                let ready = client.ready().map(Box::new);
+                ready.map_or_else(|error| Ready::Failed(error.into()), Ready::Psk)
             }
             Engine::Quic(quic) => {
                 quic.ready(self.options.to).map_or_else(Ready::Failed, Ready::Quic)
@@ -244,6 +253,7 @@ impl Client {
                 let new = connector(&self.options)?;
                 *kept.lock().unwrap_or_else(PoisonError::into_inner) = new;
             }
+            Engine::Psk(client) => client.forget(),
             Engine::Quic(quic) => quic.forget(),
         }
         Ok(())
@@ -270,6 +280,13 @@ impl Client {
                     Err(error) => marks.trial(Err(error.to_string())),
                 }
             }
+            (Engine::Psk(client), Ready::Psk(ready)) => {
+                match timeout_at(deadline.into(), client.open(*ready)).await {
+                    Ok(Ok(opened)) => self.over_key(opened, exchange, deadline).await,
+                    Ok(Err(error)) => marks.trial(Err(format!("cannot connect: {error}"))),
+                    Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
+                }
+            }
             (Engine::Tcp(_), Ready::Tls(tls)) => {
                 match timeout_at(deadline.into(), self.connect(visit)).await {
                     Ok(Ok(stream)) => self.over_tls(tls, stream, exchange, deadline).await,
@@ -277,7 +294,7 @@ impl Client {
                     Err(_) => marks.trial(Err(out_of_time(marks.stage()))),
                 }
             }
-            (_, Ready::Tls(_) | Ready::FastOpen(_) | Ready::Quic(_)) => {
+            (_, Ready::Tls(_) | Ready::FastOpen(_) | Ready::Psk(_) | Ready::Quic(_)) => {
                 marks.trial(Err("what is ready is another arm's".to_owned()))
             }
         }
@@ -290,6 +307,20 @@ impl Client {
             Some(proxy) => connect_by(*proxy, self.name(visit), to.port(), context).await,
             None => connect(self.address(visit.at).unwrap_or(*to)).await,
         }
+    }
+
+    /// Goes on over TCP, by a key if there is one. It is of this connection, and so counts neither
+    /// as a session nor as early data.
+    async fn over_key(&self, opened: Opened, exchange: Exchange, deadline: Instant) -> Trial {
+        let Opened { tcp, tls, reason } = opened;
+        let mut trial = self.shake_hands(tls, tcp, true, exchange, deadline).await;
+        if mem::take(&mut trial.resumed) {
+            trial.opening = Carrier::TurboTls;
+        } else if trial.ok {
+            trial.reason = if reason.is_empty() { "key_refused" } else { reason }.to_owned();
+        }
+        trial.early_data = false;
+        trial
     }
 
     async fn over_tls(
@@ -308,6 +339,17 @@ impl Client {
             }
         };
         let early = self.options.arm.sends_early_data();
+        self.shake_hands(tls, stream, early, exchange, deadline).await
+    }
+
+    async fn shake_hands(
+        &self,
+        tls: Connection,
+        stream: impl Transport,
+        early: bool,
+        exchange: Exchange,
+        deadline: Instant,
+    ) -> Trial {
         let marks = exchange.marks;
         let mut attempt = match Attempt::new(tls, stream, early, exchange) {
             Ok(attempt) => attempt,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use openssl::ssl::{ErrorCode, Ssl, SslStream};
+use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 
 use crate::arm::Suite;
 use crate::error::PeerError;
@@ -20,9 +20,9 @@ pub(crate) fn measure(suite: Suite, identity: &Identity, name: &str) -> Result<u
     let mut client = SslStream::new(ssl, Memory::default())?;
     let server = tls::server(suite, identity, false)?;
     let mut server = SslStream::new(Ssl::new(&server)?, Memory::default())?;
-    step(client.connect())?;
+    step(client.connect()).map_err(|error| failed(&error))?;
     server.get_mut().to_read = std::mem::take(&mut client.get_mut().written);
-    step(server.accept())?;
+    step(server.accept()).map_err(|error| failed(&error))?;
     let flight = std::mem::take(&mut server.get_mut().written);
     let length = flight.len();
     client.get_mut().to_read = flight;
@@ -31,22 +31,22 @@ pub(crate) fn measure(suite: Suite, identity: &Identity, name: &str) -> Result<u
 }
 
 /// Each side goes on until it has to read.
-fn step(outcome: Result<(), openssl::ssl::Error>) -> Result<(), PeerError> {
+pub(crate) fn step(outcome: Result<(), Error>) -> Result<(), Error> {
     match outcome {
-        Err(error) if error.code() != ErrorCode::WANT_READ => Err(failed(&error)),
+        Err(error) if error.code() != ErrorCode::WANT_READ => Err(error),
         _ => Ok(()),
     }
 }
 
-fn failed(error: &openssl::ssl::Error) -> PeerError {
+fn failed(error: &Error) -> PeerError {
     PeerError::new(format!("a handshake with the server's own certificate failed: {error}"))
 }
 
 /// One side's end of a wire.
 #[derive(Debug, Default)]
-struct Memory {
-    to_read: Vec<u8>,
-    written: Vec<u8>,
+pub(crate) struct Memory {
+    pub(crate) to_read: Vec<u8>,
+    pub(crate) written: Vec<u8>,
 }
 
 impl Read for Memory {

@@ -34,6 +34,7 @@ mod load;
 mod obtain;
 mod options;
 mod page;
+mod psk;
 mod quic;
 mod server;
 mod serving;

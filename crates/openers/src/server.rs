@@ -1,11 +1,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use headstart_net::{Acceptor, AcceptorConfig, Arrival, ServerConfig};
-use openssl::error::ErrorStack;
-use openssl::ssl::{Ssl, SslContext};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,14 +17,11 @@ use crate::flight;
 use crate::identity::Identity;
 use crate::limits::{FIRST_WRITE, PAUSE};
 use crate::options::ServerOptions;
+use crate::psk::Keyring;
 use crate::quic;
-use crate::serving::{Broken, end, half_rtt, listen};
-use crate::tls;
+use crate::serving::{Broken, Tasks, end, half_rtt, listen};
+use crate::tls::{self, Prepared};
 use headstart_proto::Carrier;
-
-/// TLS states that are made ahead: more connections than that do not begin at once in any
-/// experiment that looks at single ones. Some 20 kB each.
-const READY: usize = 16;
 
 /// Serves one arm until it is dropped.
 #[derive(Debug)]
@@ -52,6 +47,7 @@ impl Server {
                 let fast_open = arm.opens_fast();
                 serve_clear(options.addresses(), fast_open).map_err(|e| options.unusable(&e))?
             }
+            _ if arm.exports_key() => serve_keys(&options, &identity)?,
             Carrier::Quic => quic::serve(options.addresses(), *suite, &identity, early)?,
             Carrier::FastOpen | Carrier::Fop => fast_open::serve(&options, &identity)?,
             _ if *arm == Arm::FOP_AGENT => {
@@ -162,6 +158,21 @@ fn serve_turbo(
     Ok((local, tokio::spawn(async move { while accepting.join_next().await.is_some() {} })))
 }
 
+/// Serves handshakes over UDP and, with their keys or without, on TCP.
+fn serve_keys(
+    options: &ServerOptions,
+    identity: &Identity,
+) -> Result<(SocketAddr, JoinHandle<()>), PeerError> {
+    let keys = Keyring::new();
+    let tls = tls::server_with_keys(options.suite, identity, keys.find())?;
+    let tls = Arc::new(Prepared::new(tls)?);
+    let on_tcp = serve_tcp(options.addresses(), &tls, true);
+    let (local, on_tcp) = on_tcp.map_err(|error| options.unusable(&error))?;
+    let mut tasks = Tasks(vec![on_tcp]);
+    tasks.0.push(keys.serve(local, tls).map_err(|error| options.unusable(&error))?);
+    Ok((local, tokio::spawn(tasks.run())))
+}
+
 async fn accept_arrivals(mut acceptor: Acceptor, tls: Arc<Prepared>, early: bool) {
     loop {
         match acceptor.accept().await {
@@ -178,47 +189,6 @@ async fn serve_arrival(arrival: Arrival, tls: Arc<Prepared>, early: bool) -> Res
     // `None` is the TCP part of a connection that another task serves already.
     let Some(stream) = arrival.establish().await? else { return Ok(()) };
     serve(stream, &tls, early).await
-}
-
-/// TLS states made before their connections come. A ClientHello over TCP comes after its
-/// connection, so that the state is there in any case; over UDP it is the first thing to come, and
-/// would wait for it.
-struct Prepared {
-    context: SslContext,
-    ready: Mutex<Vec<Ssl>>,
-}
-
-impl Prepared {
-    fn new(context: SslContext) -> Result<Self, ErrorStack> {
-        let prepared = Self { context, ready: Mutex::default() };
-        (0..READY).try_for_each(|_| prepared.refill())?;
-        Ok(prepared)
-    }
-
-    fn take(&self) -> Result<Ssl, ErrorStack> {
-        let ready = self.lock().pop();
-        ready.map_or_else(|| self.make(), Ok)
-    }
-
-    /// Prepares the next connection, after one has ended.
-    fn refill(&self) -> Result<(), ErrorStack> {
-        if self.lock().len() < READY {
-            let made = self.make()?;
-            self.lock().push(made);
-        }
-        Ok(())
-    }
-
-    fn make(&self) -> Result<Ssl, ErrorStack> {
-        let mut ssl = Ssl::new(&self.context)?;
-        ssl.set_accept_state();
-        Ok(ssl)
-    }
-
-    /// No call can leave the list half changed.
-    fn lock(&self) -> MutexGuard<'_, Vec<Ssl>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The requests of one connection and their answers.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use headstart_net::listen_tcp;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::content::Answer;
 use crate::limits::{HALF_RTT_MAX, HALF_RTT_WRITE, LIFE};
@@ -27,6 +28,23 @@ pub(crate) fn listen(address: SocketAddr, fast_open: bool) -> io::Result<TcpList
         sys::fast_open_queue(&listener, FAST_OPEN_QUEUE)?;
     }
     Ok(listener)
+}
+
+/// Tasks that are aborted when this is dropped.
+pub(crate) struct Tasks(pub(crate) Vec<JoinHandle<()>>);
+
+impl Tasks {
+    pub(crate) async fn run(mut self) {
+        for task in &mut self.0 {
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
 }
 
 /// Reason why a connection ended early.

@@ -1,6 +1,8 @@
 //! The system calls and OpenSSL functions that have no safe wrapper.
 #![allow(unsafe_code)]
 
+mod keys;
+
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -10,6 +12,8 @@ use std::ptr;
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
 use openssl::ssl::{SslRef, SslSession, SslSessionRef};
+
+pub(crate) use keys::{FindKey, find_keys, key_session, offer_key};
 
 unsafe extern "C" {
     /// From openssl/ssl.h; in no Rust binding.

@@ -1,6 +1,6 @@
 //! OpenSSL on both sides: TLS 1.3, one group and one cipher, so that nothing is left to negotiate.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openssl::error::ErrorStack;
 use openssl::ssl::{
@@ -18,6 +18,10 @@ use crate::sys;
 /// Early data that the server takes of one connection, in bytes: OpenSSL's own default to receive.
 const EARLY_DATA_MAX: u32 = 16 * 1024;
 
+/// TLS states that are made ahead: more connections than that do not begin at once in any
+/// experiment that looks at single ones. Some 20 kB each.
+const READY: usize = 16;
+
 const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
 /// The context of a server; with `early`, tickets allow early data, and each is good once.
@@ -26,6 +30,25 @@ pub(crate) fn server(
     identity: &Identity,
     early: bool,
 ) -> Result<SslContext, ErrorStack> {
+    Ok(server_builder(suite, identity, early)?.build())
+}
+
+/// The same with early data, which takes the external keys that `find` knows.
+pub(crate) fn server_with_keys(
+    suite: Suite,
+    identity: &Identity,
+    find: sys::FindKey,
+) -> Result<SslContext, ErrorStack> {
+    let mut tls = server_builder(suite, identity, true)?;
+    sys::find_keys(&mut tls, EARLY_DATA_MAX, find)?;
+    Ok(tls.build())
+}
+
+fn server_builder(
+    suite: Suite,
+    identity: &Identity,
+    early: bool,
+) -> Result<SslContextBuilder, ErrorStack> {
     let mut tls = context(SslMethod::tls_server(), suite)?;
     let mut certificates = identity.certificates.iter();
     if let Some(own) = certificates.next() {
@@ -39,7 +62,7 @@ pub(crate) fn server(
     if early {
         tls.set_max_early_data(EARLY_DATA_MAX)?;
     }
-    Ok(tls.build())
+    Ok(tls)
 }
 
 fn context(method: SslMethod, suite: Suite) -> Result<SslContextBuilder, ErrorStack> {
@@ -50,6 +73,47 @@ fn context(method: SslMethod, suite: Suite) -> Result<SslContextBuilder, ErrorSt
     tls.set_groups_list(suite.group())?;
     tls.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
     Ok(tls)
+}
+
+/// TLS states made before their connections come. A ClientHello over TCP comes after its
+/// connection, so that the state is there in any case; over UDP it is the first thing to come, and
+/// would wait for it.
+pub(crate) struct Prepared {
+    context: SslContext,
+    ready: Mutex<Vec<Ssl>>,
+}
+
+impl Prepared {
+    pub(crate) fn new(context: SslContext) -> Result<Self, ErrorStack> {
+        let prepared = Self { context, ready: Mutex::default() };
+        (0..READY).try_for_each(|_| prepared.refill())?;
+        Ok(prepared)
+    }
+
+    pub(crate) fn take(&self) -> Result<Ssl, ErrorStack> {
+        let ready = self.lock().pop();
+        ready.map_or_else(|| self.make(), Ok)
+    }
+
+    /// Prepares the next connection, after one has ended.
+    pub(crate) fn refill(&self) -> Result<(), ErrorStack> {
+        if self.lock().len() < READY {
+            let made = self.make()?;
+            self.lock().push(made);
+        }
+        Ok(())
+    }
+
+    fn make(&self) -> Result<Ssl, ErrorStack> {
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_accept_state();
+        Ok(ssl)
+    }
+
+    /// No call can leave the list half changed.
+    fn lock(&self) -> MutexGuard<'_, Vec<Ssl>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A client's side: its context, and the sessions of earlier connections.
@@ -64,6 +128,16 @@ pub(crate) struct Tls {
 pub(crate) struct Connection {
     pub(crate) ssl: Ssl,
     pub(crate) session: Option<SslSession>,
+}
+
+impl Connection {
+    /// Offers an external key instead of a session, and allows early data with it.
+    pub(crate) fn offer_key(&mut self, identity: &[u8], secret: &[u8]) -> Result<(), ErrorStack> {
+        let session = sys::key_session(&self.ssl, secret, EARLY_DATA_MAX)?;
+        sys::offer_key(&mut self.ssl, identity, session.clone())?;
+        self.session = Some(session);
+        Ok(())
+    }
 }
 
 impl Tls {

@@ -13,7 +13,7 @@ use crate::error::PeerError;
 use crate::identity::Identity;
 use crate::limits::{FIRST_WRITE, PAUSE};
 use crate::options::ServerOptions;
-use crate::serving::{Broken, end, half_rtt, listen};
+use crate::serving::{Broken, Tasks, end, half_rtt, listen};
 use headstart_proto::Carrier;
 
 /// Serves an arm over plain TCP or Fast Open at every address of `options`.
@@ -38,23 +38,6 @@ pub(crate) fn serve(
         tasks.0.push(tokio::spawn(accept(listener, Arc::clone(&served.tls))));
     }
     Ok((local, tokio::spawn(tasks.run())))
-}
-
-/// Tasks that are aborted when this is dropped.
-struct Tasks(Vec<JoinHandle<()>>);
-
-impl Tasks {
-    async fn run(mut self) {
-        for task in &mut self.0 {
-            let _ = task.await;
-        }
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.iter().for_each(JoinHandle::abort);
-    }
 }
 
 /// Opens the listener to which the BPF program steers SYNs with valid cookies, and the program's

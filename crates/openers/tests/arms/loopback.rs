@@ -221,7 +221,7 @@ async fn encrypted_hellos_need_a_configuration_that_can_be_read() {
 #[tokio::test]
 async fn a_server_that_clients_do_not_know_is_not_trusted() {
     let (known, unknown) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for arm in [Arm::TLS13, Arm::TURBO, Arm::QUIC] {
+    for arm in [Arm::TLS13, Arm::TURBO, Arm::TURBO_PSK, Arm::QUIC] {
         let (_other, mut options) = pair(arm, Suite::P256, known.path());
         let (server, _) = pair(arm, Suite::P256, unknown.path());
         options.to = server.local_addr();
@@ -293,6 +293,78 @@ async fn servers_of_several_flights_in_one_directory_are_all_trusted() {
         let client = ClientOptions::new(Arm::TLS13, Suite::P256, to, directory.path());
         let trial = Client::new(client).unwrap().open(BYTES).await;
         assert_whole(Arm::TLS13, Suite::P256, &trial);
+    }
+}
+
+/// More in a row than one address may have sessions: each ends as its key comes.
+#[tokio::test]
+async fn every_connection_gets_a_key_over_udp() {
+    let directory = tempfile::tempdir().unwrap();
+    for suite in Suite::ALL {
+        let (_server, options) = pair(Arm::TURBO_PSK, suite, directory.path());
+        let client = Client::new(patient(options)).unwrap();
+        // It shows how many slots the server's flight takes.
+        assert_whole(Arm::TURBO_PSK, suite, &client.open(BYTES).await);
+        for number in 0..20 {
+            let trial = client.open(BYTES).await;
+            assert_as_claimed(Arm::TURBO_PSK, suite, &trial);
+            let opening = (trial.opening, trial.reason.as_str());
+            assert_eq!(opening, (Carrier::TurboTls, ""), "{suite}, {number}: {trial:?}");
+        }
+    }
+}
+
+/// Has a client wait for datagrams, however busy the machine is.
+fn patient(options: ClientOptions) -> ClientOptions {
+    ClientOptions { grace: Some(Duration::from_secs(5)), ..steady(options) }
+}
+
+/// Passes datagrams of one client on to `udp`, and connections to `tcp`: a balancer that takes
+/// them apart.
+async fn apart(udp: SocketAddr, tcp: SocketAddr) -> SocketAddr {
+    let (near, address) = loop {
+        let address = stalling(tcp, usize::MAX, Duration::ZERO).await;
+        // A port that is free for TCP may be in use for UDP.
+        if let Ok(near) = tokio::net::UdpSocket::bind(address).await {
+            break (near, address);
+        }
+    };
+    let far = tokio::net::UdpSocket::bind(any_port()).await.unwrap();
+    far.connect(udp).await.unwrap();
+    tokio::spawn(async move {
+        let (mut client, mut request, mut response) = (address, [0; 2048], [0; 2048]);
+        loop {
+            tokio::select! {
+                received = near.recv_from(&mut request) => {
+                    let (count, from) = received.unwrap();
+                    client = from;
+                    far.send(&request[..count]).await.unwrap();
+                }
+                received = far.recv(&mut response) => {
+                    near.send_to(&response[..received.unwrap()], client).await.unwrap();
+                }
+            }
+        }
+    });
+    address
+}
+
+/// What tells the variants apart: by version 2 the client has delivered bytes of one server when
+/// the other refuses its join.
+#[tokio::test]
+async fn a_key_that_another_server_has_is_refused_and_nothing_is_reset() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arm, survives) in [(Arm::TURBO_PSK, true), (Arm::TURBO, false)] {
+        let (one, options) = pair(arm, Suite::P256, directory.path());
+        let (other, _) = pair(arm, Suite::P256, directory.path());
+        let to = apart(one.local_addr(), other.local_addr()).await;
+        let client = Client::new(patient(ClientOptions { to, ..options })).unwrap();
+        let trial = client.open(BYTES).await;
+        assert_eq!(trial.ok, survives, "{arm}: {trial:?}");
+        if survives {
+            let opening = (trial.opening, trial.reason.as_str());
+            assert_eq!(opening, (Carrier::Tcp, "key_refused"), "{trial:?}");
+        }
     }
 }
 
@@ -428,7 +500,7 @@ async fn every_carrier_takes_ipv6() {
         eprintln!("skipped: this machine has no IPv6");
         return;
     }
-    for arm in [Arm::TLS13, Arm::FAST_OPEN, Arm::FOP, Arm::TURBO, Arm::QUIC] {
+    for arm in [Arm::TLS13, Arm::FAST_OPEN, Arm::FOP, Arm::TURBO, Arm::TURBO_PSK, Arm::QUIC] {
         let server = start(&ServerOptions::new(arm, Suite::P256, listen, directory.path()));
         let options = ClientOptions::new(arm, Suite::P256, server.local_addr(), directory.path());
         let client = Client::new(steady(options)).unwrap();

@@ -137,7 +137,7 @@ const fn claim(arm: Arm, opening: Carrier, request: f64, response: f64) -> Claim
 }
 
 /// The ledger of round trips before the first request and response byte.
-const LEDGER: [Claim; 11] = [
+const LEDGER: [Claim; 12] = [
     claim(Arm::TLS13, Carrier::Tcp, 2.0, 3.0),
     claim(Arm::TLS13_RESUMED, Carrier::Tcp, 2.0, 3.0),
     claim(Arm::TLS13_EARLY_DATA, Carrier::Tcp, 1.0, 2.0),
@@ -147,6 +147,7 @@ const LEDGER: [Claim; 11] = [
     claim(Arm::TURBO, Carrier::TurboTls, 1.0, 2.0),
     claim(Arm::TURBO_RESUMED, Carrier::TurboTls, 1.0, 2.0),
     claim(Arm::TURBO_EARLY_DATA, Carrier::TurboTls, 0.0, 1.0),
+    claim(Arm::TURBO_PSK, Carrier::TurboTls, 1.0, 2.0),
     claim(Arm::QUIC, Carrier::Quic, 1.0, 2.0),
     claim(Arm::QUIC_EARLY_DATA, Carrier::Quic, 0.0, 1.0),
 ];
@@ -194,6 +195,26 @@ fn post_quantum_flights_cost_turbotls_no_more() {
         let turbo = trials.iter().filter(|trial| trial.opening == Carrier::TurboTls).count();
         assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
         assert!((to_request - 1.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
+    }
+}
+
+/// The box reads both directions of TCP from the first byte on, as TLS.
+#[test]
+fn a_key_from_udp_opens_tls_that_boxes_let_through() {
+    if !has_net() {
+        return;
+    }
+    let (_alone, directory) = (alone(), tempfile::tempdir().unwrap());
+    let path = format!("delay {}ms, dpi tls-only", RTT.as_millis() / 2).parse().unwrap();
+    let lab = lab_with(Host::new("client").path(path));
+    for suite in [Suite::P256, Suite::X25519MlKem768, Suite::MlKem512MlDsa44] {
+        let trials = trials(&lab, Arm::TURBO_PSK, suite, directory.path());
+        let to_request = round_trips(&trials, |trial| trial.ms_to_first_request_byte);
+        let to_response = round_trips(&trials, |trial| trial.ms_to_first_response_byte);
+        println!("{suite} request {to_request:.2}, response {to_response:.2} round trips");
+        let turbo = trials.iter().filter(|trial| trial.opening == Carrier::TurboTls).count();
+        assert!(turbo >= CONNECTIONS - 1, "{suite}: {trials:#?}");
+        assert!((to_response - 2.0).abs() <= TOLERANCE, "{suite}: {trials:#?}");
     }
 }
 

@@ -166,6 +166,7 @@ pub(super) fn class(arm: &str) -> String {
         arm if arm.contains("0rtt") => " early",
         arm if arm.contains("resumed") => " resumed",
         arm if arm.ends_with("-ech") => " ech",
+        arm if arm.ends_with("-psk") => " key",
         _ => "",
     };
     format!("{family}{dashes}")
@@ -262,6 +263,7 @@ mod tests {
             "turbo",
             "turbo-resumed",
             "turbo-0rtt",
+            "turbo-psk",
             "turbo-agent",
             "tls13-ech",
             "turbo-ech",

@@ -230,7 +230,7 @@ fn side_by_side(run: &Run, group: &Group, id: &str) -> Markup {
                     "Share of all trials, failed ones included, by the time they took; a line \
                         that ends below 100 % "
                     "shows what failed. Dashed: resumed, dotted: 0-RTT, both by turns: Encrypted \
-                        ClientHello; dots in pairs: 0-RTT with it."
+                        ClientHello; dots in pairs: 0-RTT with it; long dashes: a key from UDP."
                 }
             }
             figure {
