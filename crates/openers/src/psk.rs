@@ -9,6 +9,7 @@ mod server;
 use headstart_proto::SessionId;
 use openssl::error::ErrorStack;
 use openssl::ssl::SslRef;
+use zeroize::Zeroizing;
 
 pub(crate) use client::{Opened, PskClient, Ready};
 pub(crate) use server::Keyring;
@@ -26,18 +27,20 @@ const SECRET_LEN: usize = 32;
 /// datagrams cannot name the key on TCP, and have the server drop it.
 type Name = [u8; IDENTITY_LEN];
 
+type Secret = Zeroizing<[u8; SECRET_LEN]>;
+
 /// A key that both ends of a handshake over UDP have.
 struct Key {
     name: Name,
-    secret: [u8; SECRET_LEN],
+    secret: Secret,
 }
 
 impl Key {
     /// Exports the key of the session `id`, once the server's Finished is written or verified.
     fn export(ssl: &SslRef, id: SessionId) -> Result<Self, ErrorStack> {
-        let mut exported = [0; IDENTITY_LEN + SECRET_LEN];
-        ssl.export_keying_material(&mut exported, LABEL, Some(&id.0))?;
-        let (mut name, mut secret) = ([0; IDENTITY_LEN], [0; SECRET_LEN]);
+        let mut exported = Zeroizing::new([0; IDENTITY_LEN + SECRET_LEN]);
+        ssl.export_keying_material(&mut *exported, LABEL, Some(&id.0))?;
+        let (mut name, mut secret) = (Name::default(), Secret::default());
         let (first, rest) = exported.split_at(IDENTITY_LEN);
         name.copy_from_slice(first);
         secret.copy_from_slice(rest);

@@ -35,7 +35,8 @@ const BATCH: usize = 2;
 pub(crate) struct PskClient {
     tls: Tls,
     to: SocketAddr,
-    slots_max: u8,
+    /// The slots to begin with and the most to send, instead of what it learns.
+    slots: Option<u8>,
     /// The time to wait for an answer, instead of what it learns.
     grace: Option<Duration>,
     path: Mutex<Path>,
@@ -70,9 +71,9 @@ impl PskClient {
         let client = Self {
             tls,
             to: options.to,
-            slots_max: options.slots.unwrap_or(SLOTS_MAX),
+            slots: options.slots,
             grace: options.grace,
-            path: Mutex::default(),
+            path: Mutex::new(Path::unknown(options.slots)),
         };
         // Mistakes show at once.
         client.ready()?;
@@ -84,7 +85,7 @@ impl PskClient {
     }
 
     pub(crate) fn forget(&self) {
-        *self.path() = Path::default();
+        *self.path() = Path::unknown(self.slots);
     }
 
     /// Connects TCP, and has the state for it offer a key if there is one in time.
@@ -92,7 +93,7 @@ impl PskClient {
         let Ready { over_udp, on_tcp: mut tls } = ready;
         let (tcp, agreed) = self.agree(over_udp).await?;
         let offered = agreed.and_then(|Key { name, secret }| {
-            tls.offer_key(&name, &secret).map_err(|_| "key_not_offered")
+            tls.offer_key(&name, &*secret).map_err(|_| "key_not_offered")
         });
         Ok(Opened { tcp, tls, reason: offered.err().unwrap_or_default() })
     }
@@ -107,7 +108,14 @@ impl PskClient {
             Poll::Ready(connected) => Some(connected?),
             Poll::Pending => None,
         };
-        let mut stage = Stage::begin(tls, self.to, path.slots.min(self.slots_max))?;
+        let slots = path.slots.min(self.slots.unwrap_or(SLOTS_MAX));
+        let Ok(mut stage) = Stage::begin(tls, self.to, slots) else {
+            let tcp = match tcp {
+                Some(tcp) => tcp,
+                None => connecting.await?,
+            };
+            return Ok((tcp, Err("no_udp")));
+        };
         let delay = begun.elapsed();
         if tcp.is_some() {
             stage.connected(self.wait(path, Duration::ZERO, delay));
@@ -164,9 +172,11 @@ impl PskClient {
     }
 }
 
-impl Default for Path {
-    fn default() -> Self {
-        Self { grace: GraceEstimator::default(), proven: false, slots: Advert::default().slots }
+impl Path {
+    /// A path of which nothing is known, but for the slots that the server may have asked for.
+    fn unknown(slots: Option<u8>) -> Self {
+        let slots = slots.unwrap_or(Advert::default().slots);
+        Self { grace: GraceEstimator::default(), proven: false, slots }
     }
 }
 
@@ -181,8 +191,10 @@ struct Stage {
     tls: SslStream<Memory>,
     start: Instant,
     connected: Option<Instant>,
-    /// When the first datagram came.
+    /// When the first datagram of the server came.
     answered: Option<Instant>,
+    /// The reason why the client would go on over TCP, once it would.
+    plain: Option<&'static str>,
     /// Bytes of the server's flight so far, and whether those are all.
     flight: usize,
     is_whole: bool,
@@ -207,6 +219,7 @@ impl Stage {
             start: Instant::now(),
             connected: None,
             answered: None,
+            plain: None,
             flight: 0,
             is_whole: false,
         };
@@ -240,7 +253,6 @@ impl Stage {
         let now = self.now();
         match received {
             Ok(_) => {
-                self.answered.get_or_insert_with(Instant::now);
                 let datagrams = self.buffers.datagrams();
                 datagrams.for_each(|datagram| self.client.handle_datagram(now, datagram.bytes));
             }
@@ -248,9 +260,18 @@ impl Stage {
         }
     }
 
-    /// Returns how it ended, once it has. Datagrams that somebody has forged may end it, and cost
-    /// the saving.
+    /// Returns how it ended, once it has. Datagrams that somebody has forged may end it, or have it
+    /// wait for a round trip: that costs the saving, and no more than this round trip.
     fn outcome(&mut self) -> Option<Result<Key, &'static str>> {
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                ClientEvent::DatagramReceived { .. } => {
+                    self.answered.get_or_insert_with(Instant::now);
+                }
+                ClientEvent::Plain(reason) => self.plain = Some(reason.name()),
+                _ => {}
+            }
+        }
         while let Some(bytes) = self.client.poll_app() {
             self.flight += bytes.len();
             self.tls.get_mut().to_read.extend_from_slice(&bytes);
@@ -261,22 +282,10 @@ impl Stage {
                 Some(Key::export(self.tls.ssl(), self.id).map_err(|_| "no_key"))
             }
             Err(error) if error.code() != ErrorCode::WANT_READ => Some(Err("udp_handshake")),
-            Err(_) if self.client.is_decided() => Some(Err(self.reason())),
-            Err(_) => None,
+            Err(_) => {
+                self.client.is_decided().then(|| Err(self.plain.unwrap_or("flight_incomplete")))
+            }
         }
-    }
-
-    /// The reason why the client would go on over TCP.
-    fn reason(&mut self) -> &'static str {
-        let mut events = std::iter::from_fn(|| self.client.poll_event());
-        events.find_map(plain).unwrap_or("flight_incomplete")
-    }
-}
-
-fn plain(event: ClientEvent) -> Option<&'static str> {
-    match event {
-        ClientEvent::Plain(reason) => Some(reason.name()),
-        _ => None,
     }
 }
 
@@ -303,7 +312,7 @@ mod tests {
         // A port that is free for TCP may be in use for UDP.
         let server = (0..20).find_map(|_| Server::start(options.clone()).ok()).unwrap();
         let mut options = ClientOptions::new(arm, suite, server.local_addr(), directory);
-        options.grace = Some(Duration::from_secs(2));
+        options.grace = Some(Duration::from_secs(5));
         let roots = identity::roots(directory, suite).unwrap();
         (server, PskClient::new(&options, roots).unwrap())
     }
@@ -316,7 +325,7 @@ mod tests {
     /// if the server took the key, and the request behind it.
     async fn is_taken(client: &PskClient, key: &Key) -> Result<bool, openssl::ssl::Error> {
         let mut tls = client.tls.connection().unwrap();
-        tls.offer_key(&key.name, &key.secret).unwrap();
+        tls.offer_key(&key.name, &*key.secret).unwrap();
         let tcp = connect(client.to).await.unwrap();
         let mut stream = tokio_openssl::SslStream::new(tls.ssl, tcp).unwrap();
         let request = request(NAME, BYTES);
@@ -339,7 +348,7 @@ mod tests {
         let (_server, client) = pair(directory.path());
         let (first, second) = (agreed(&client).await, agreed(&client).await);
         assert_ne!(first.name, second.name);
-        for (key, taken) in [(&second, true), (&second, false), (&first, true), (&first, false)] {
+        for (key, taken) in [(&first, true), (&first, false), (&second, true)] {
             assert_eq!(is_taken(&client, key).await.unwrap(), taken);
         }
         let unknown = Key { name: [7; 16], ..first };
@@ -350,7 +359,7 @@ mod tests {
     async fn who_has_the_name_of_a_key_alone_gets_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (_server, client) = pair(directory.path());
-        let key = Key { secret: [7; 32], ..agreed(&client).await };
+        let key = Key { secret: [7; 32].into(), ..agreed(&client).await };
         assert!(is_taken(&client, &key).await.is_err());
     }
 }

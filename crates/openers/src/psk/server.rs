@@ -10,7 +10,7 @@ use openssl::ssl::SslStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-use super::{Key, Name, SECRET_LEN};
+use super::{Key, Name, Secret};
 use crate::flight::{Memory, step};
 use crate::limits::PAUSE;
 use crate::serving::Broken;
@@ -66,7 +66,7 @@ struct Session {
     id: SessionId,
     peer: SocketAddr,
     hello: Vec<u8>,
-    secret: [u8; SECRET_LEN],
+    secret: Secret,
 }
 
 impl Keys {
@@ -75,9 +75,9 @@ impl Keys {
     }
 
     /// Returns the secret of a key, which nobody gets a second time.
-    fn spend(&self, name: &[u8]) -> Option<Vec<u8>> {
+    fn spend(&self, name: &[u8]) -> Option<Secret> {
         let session = self.lock().remove(name)?;
-        let secret = session.secret.to_vec();
+        let secret = session.secret.clone();
         // Without a receiver the server is about to end.
         let _ = self.used.send(session);
         Some(secret)
@@ -145,14 +145,26 @@ impl Datagrams {
     }
 
     fn work(&mut self) {
+        // W-RUN-3: acknowledgements do not wait for handshakes.
+        self.send();
         while let Some(event) = self.core.poll_event() {
             match event {
-                ServerEvent::Started { id, peer, bytes, .. } => self.begin(id, peer, bytes),
+                ServerEvent::Started { id, peer, bytes, .. } => {
+                    self.begin(id, peer, bytes);
+                    self.send();
+                    if let Err(error) = self.tls.refill() {
+                        tracing::debug!(%error, "no TLS state ahead");
+                    }
+                }
                 ServerEvent::Expired { id } => self.keys.forget(id),
                 // Early data is not offered.
                 ServerEvent::ClientBytes { .. } => {}
             }
         }
+        self.send();
+    }
+
+    fn send(&mut self) {
         while let Some(transmit) = self.core.poll_transmit() {
             let datagram =
                 Datagram { to: transmit.to, from: transmit.from, bytes: &transmit.bytes };
@@ -183,7 +195,6 @@ impl Datagrams {
         // It would go on with the client's Finished, which nobody sends.
         step(stream.accept())?;
         let key = Key::export(stream.ssl(), id)?;
-        self.tls.refill()?;
         Ok((std::mem::take(&mut stream.get_mut().written), key))
     }
 }

@@ -11,9 +11,10 @@ use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
 use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslRef, SslSession};
+use zeroize::Zeroizing;
 
 /// Returns the secret of the key that a client names, if the server takes it.
-pub(crate) type FindKey = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+pub(crate) type FindKey = Box<dyn Fn(&[u8]) -> Option<Zeroizing<[u8; 32]>> + Send + Sync>;
 
 /// `SSL_psk_use_session_cb_func` of openssl/ssl.h.
 type UseSession = extern "C" fn(
@@ -145,7 +146,7 @@ extern "C" fn find_session(
         let taken = taken().ok().and_then(|index| ssl.ssl_context().ex_data(index));
         if let Some(taken) = taken
             && let Some(secret) = (taken.find)(slice::from_raw_parts(identity, length))
-            && let Ok(found) = key_session(ssl, &secret, taken.early_data_max)
+            && let Ok(found) = key_session(ssl, &*secret, taken.early_data_max)
         {
             *session = passed(found);
         }
