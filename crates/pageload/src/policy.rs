@@ -86,9 +86,8 @@ impl Policy {
         entry
     }
 
-    /// Returns the share of the page load time by which simulated savings exceed those of a browser:
-    /// 3 points on average, 10 where connections are opened ahead (docs/pageload.md, "In a
-    /// browser").
+    /// Returns the share of the page load time by which simulated savings exceed a browser's: 3
+    /// points on average, 10 where connections are opened ahead (docs/pageload.md, "In a browser").
     const fn promised_in_vain(self) -> f64 {
         if self.servers { 0.10 } else { 0.03 }
     }
@@ -155,8 +154,8 @@ impl Tried {
         Some(Self { policy, surely, others, wins: surely > 0.0 && !harms, saved })
     }
 
-    /// Returns the least that one further simulated load saves, at 99.5 % confidence; negative if it
-    /// may be slower.
+    /// Returns the least that one further simulated load saves, at 99.5 % confidence; negative if
+    /// it may be slower.
     #[must_use]
     pub fn surely_of_one(&self) -> f64 {
         let count = self.saved.len() as f64;
