@@ -1,10 +1,10 @@
 //! Openings, page loads and workloads over emulated links, arm by arm: most experiments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use headstart_emulation::{CapturedPacket, own_hosts_file, read_capture};
+use headstart_emulation::{CapturedPacket, Privilege, own_hosts_file, privilege, read_capture};
 use serde_json::{Value, json};
 
 use super::capture::Captures;
@@ -35,6 +35,8 @@ pub(crate) struct Openings {
     qlog: Option<PathBuf>,
     program: PathBuf,
     fast_open: Option<Arc<ClientSide>>,
+    /// Arms whose programs this user may not attach.
+    left_out: BTreeSet<&'static str>,
     captures: Option<PathBuf>,
     loads: Vec<LoadLine>,
 }
@@ -48,6 +50,10 @@ impl Openings {
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
         let mut plan = Plan::new(experiment, extent, seed)?;
+        let left_out = match privilege() {
+            Privilege::Root => BTreeSet::new(),
+            _ => plan.leave_out_programs(),
+        };
         plan.read_pages()?;
         topology::check(&plan)?;
         cell::check_tools(&plan)?;
@@ -58,6 +64,7 @@ impl Openings {
             qlog: None,
             program: product()?,
             fast_open: None,
+            left_out,
             captures: None,
             loads: Vec::new(),
         })
@@ -190,6 +197,9 @@ impl Scenario for Openings {
     }
 
     fn build(&mut self, run: &mut Run) -> Result<(), Failure> {
+        for arm in &self.left_out {
+            run.progress.note(&format!("{arm} is left out: its programs take root"));
+        }
         self.captures = self.pcap.then(|| run.folder.captures()).transpose()?;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Work of a run, its order and approximate time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,6 +155,26 @@ impl Plan {
             stage.page = Some(page);
         }
         Ok(())
+    }
+
+    /// Leaves out the cells of Fast Open Privacy, whose programs take root, if other arms are in
+    /// each stage and no bar is about the former. Returns the arms that are left out.
+    pub(crate) fn leave_out_programs(&mut self) -> BTreeSet<&'static str> {
+        let arms = self.stages.iter().flat_map(|stage| &stage.cells).map(|cell| cell.arm);
+        let names = arms.filter(|arm| arm.has_private_cookies()).map(Arm::name);
+        let mut left_out: BTreeSet<&str> = names.collect();
+        for bar in &self.experiment.bar {
+            left_out.remove(&*bar.arm);
+        }
+        let mut stages = self.stages.clone();
+        for stage in &mut stages {
+            stage.cells.retain(|cell| !left_out.contains(cell.arm.name()));
+        }
+        if stages.iter().any(|stage| stage.cells.is_empty()) {
+            return BTreeSet::new();
+        }
+        self.stages = stages;
+        left_out
     }
 
     /// About how long it takes.
