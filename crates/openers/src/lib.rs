@@ -56,7 +56,7 @@ pub use flight::FLIGHT_MAX;
 pub use headstart_net::OpeningPolicy;
 pub use headstart_proto::{Carrier, Opening, Session};
 pub use identity::Identity;
-pub use load::{Load, Tally};
+pub use load::{Load, Tally, part_before};
 pub use options::{ClientOptions, NAME, OTHER_NAME, ServerOptions, TIMEOUT};
 pub use page::{
     CONNECTIONS_MAX, PageClient, PageClientOptions, PageDependency, PageHost, PageLoad, PagePlan,

@@ -37,8 +37,10 @@ pub struct Tally {
     pub done: bool,
     /// Connections that ended, well or not.
     pub connections: u64,
-    /// Connections that ended well before the slice did.
-    pub completed_in_slice: u64,
+    /// Connections that ended well within the slice. One that the end of the slice divides counts
+    /// by its part before, or rates over long paths would be too low: by up to one for each in
+    /// flight.
+    pub completed_in_slice: f64,
     /// Time in which connections were begun, as asked for.
     pub slice_ms: f64,
     /// Time from the first connection to the end of the last.
@@ -63,7 +65,7 @@ impl Client {
         let until = started + lasting;
         let (client, visit) = (Arc::clone(self), Visit::new(bytes));
         let mut run =
-            Run { client, visit, tasks: JoinSet::new(), until, count: 0, completed: 0, sink };
+            Run { client, visit, tasks: JoinSet::new(), until, count: 0, completed: 0.0, sink };
         match load {
             Load::InFlight(number) => run.closed_loop(number.min(OUTSTANDING_MAX)).await,
             Load::PerSecond(rate) if rate > 0.0 => {
@@ -86,12 +88,12 @@ impl Client {
 struct Run<'a, Sink> {
     client: Arc<Client>,
     visit: Visit,
-    /// Trials and when each ended, whenever somebody comes to hear of it.
-    tasks: JoinSet<(Trial, Instant)>,
+    /// Trials, and when each began and ended, whenever somebody comes to hear of it.
+    tasks: JoinSet<(Trial, [Instant; 2])>,
     /// Time at which the slice ends.
     until: Instant,
     count: u64,
-    completed: u64,
+    completed: f64,
     sink: &'a mut Sink,
 }
 
@@ -133,17 +135,19 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
         let (client, visit) = (Arc::clone(&self.client), self.visit.clone());
         self.tasks.spawn(async move {
             let trial = client.open_ready(ready, &visit, planned).await;
-            (trial, Instant::now())
+            (trial, [planned, Instant::now()])
         });
     }
 
     /// Waits for any connection to end; false if there is none.
     async fn one_ended(&mut self) -> bool {
         let Some(ended) = self.tasks.join_next().await else { return false };
-        let (trial, at) = ended.unwrap_or_else(|error| {
-            (Trial { error: error.to_string(), ..Trial::default() }, Instant::now())
+        let (trial, times) = ended.unwrap_or_else(|error| {
+            (Trial { error: error.to_string(), ..Trial::default() }, [self.until; 2])
         });
-        self.completed += u64::from(trial.ok && at <= self.until);
+        if trial.ok {
+            self.completed += part_before(self.until, times);
+        }
         self.take(trial);
         true
     }
@@ -151,6 +155,16 @@ impl<Sink: FnMut(Trial)> Run<'_, Sink> {
     fn take(&mut self, trial: Trial) {
         self.count += 1;
         (self.sink)(trial);
+    }
+}
+
+/// The part of the time between two moments that is before `end`, from 0 to 1.
+#[must_use]
+pub fn part_before(end: Instant, [from, to]: [Instant; 2]) -> f64 {
+    match () {
+        () if to <= end => 1.0,
+        () if from >= end => 0.0,
+        () => (end - from).as_secs_f64() / (to - from).as_secs_f64(),
     }
 }
 
@@ -182,6 +196,20 @@ pub(crate) fn cpu_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_end_divides_counts_by_its_part_before() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut all = 0.0;
+        // One after the other, each of 400 ms: 2.5 in a second.
+        for (from, part) in [(0, 1.0), (400, 1.0), (800, 0.5), (1000, 0.0), (1200, 0.0)] {
+            let times = [from, from + 400].map(|at| start + ms * at);
+            let found = part_before(start + ms * 1000, times);
+            assert!((found - part).abs() < 1e-9, "from {from}: {found}");
+            all += found;
+        }
+        assert!((all - 2.5).abs() < 1e-9, "{all}");
+    }
 
     #[test]
     fn arrivals_are_repeatable_and_as_many_as_asked_for() {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use headstart_openers::{PageLoad, Trial};
+use headstart_openers::{PageLoad, Trial, part_before};
 
 use super::experiment::BeforeTrial;
 use super::plan::{CellSpec, Mode, Stage};
@@ -92,8 +92,8 @@ struct Client {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LoadTotals {
     pub(crate) connections: u64,
-    /// Exchanges that were over within the time of loading, without the wait for the last ones.
-    pub(crate) completed: u64,
+    /// Exchanges within the time of loading, of the last ones their parts.
+    pub(crate) completed: f64,
     pub(crate) time: Duration,
     pub(crate) client_cpu: Duration,
     pub(crate) server_cpu: Duration,
@@ -314,8 +314,8 @@ impl Cell {
             let done = self.take_load(context, round, number, load, rows)?;
             self.load.connections += done.connections;
             self.load.completed += done.completed_in_slice.unwrap_or_else(|| {
-                let own = rows.iter().skip(from);
-                own.filter(|timed| timed.row.ok && timed.to <= begun + slice).count() as u64
+                let own = rows.iter().skip(from).filter(|timed| timed.row.ok);
+                own.map(|timed| part_before(begun + slice, [timed.from, timed.to])).sum()
             });
             self.load.client_cpu += millis(done.cpu_ms);
             if let Some(agent) =

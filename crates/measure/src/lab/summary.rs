@@ -341,7 +341,7 @@ impl Group {
             let each = time.as_secs_f64() * 1e3 / load.connections as f64;
             (load.connections > 0).then(|| rounded(each))
         };
-        let per_s = load.completed as f64 / load.time.as_secs_f64();
+        let per_s = load.completed / load.time.as_secs_f64();
         CellSummary {
             experiment: self.key.experiment.clone(),
             arm: self.key.arm.clone(),

@@ -26,9 +26,9 @@ pub(crate) struct Done {
     done: bool,
     /// Connections that it made.
     pub(crate) connections: u64,
-    /// Exchanges that were over before the load was, without those that were then waited for.
+    /// Exchanges before the load was over, of those that were then waited for the parts before.
     #[serde(default)]
-    pub(crate) completed_in_slice: Option<u64>,
+    pub(crate) completed_in_slice: Option<f64>,
     /// Processor time of the client.
     #[serde(default)]
     pub(crate) cpu_ms: f64,

@@ -417,7 +417,7 @@ async fn loads_open_as_many_as_they_say() {
             assert_eq!(tally.connections, u64::try_from(trials.len()).unwrap());
             assert!(tally.connections > 1 && tally.cpu_ms > 0.0, "{arm}: {tally:?}");
             assert!(tally.cpu_ms <= tally.ms * 64.0 && tally.done);
-            assert!(tally.completed_in_slice <= tally.connections, "{arm}: {tally:?}");
+            assert!(tally.completed_in_slice <= tally.connections as f64, "{arm}: {tally:?}");
             trials.iter().for_each(|trial| assert_whole(arm, Suite::P256, trial));
         }
     }
@@ -442,7 +442,7 @@ async fn stalling(to: SocketAddr, quick: usize, pause: Duration) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
+async fn connections_that_last_beyond_the_slice_count_by_their_part_in_it() {
     let directory = tempfile::tempdir().unwrap();
     let (server, options) = pair(Arm::TLS13, Suite::P256, directory.path());
     let slice = Duration::from_secs(4);
@@ -452,8 +452,9 @@ async fn connections_that_last_beyond_the_slice_are_not_completed_in_it() {
     let load = Load::InFlight(3);
     let tally = client.load(BYTES, load, slice, &mut |trial| trials.push(trial)).await;
     trials.iter().for_each(|trial| assert_whole(Arm::TLS13, Suite::P256, trial));
-    assert!((1..=3).contains(&tally.completed_in_slice), "{tally:?}");
-    assert!(tally.connections >= tally.completed_in_slice + 3, "{tally:?}");
+    // The first three are over in no time, the next three go on for as long again as the slice.
+    assert!(tally.completed_in_slice > 1.0 && tally.completed_in_slice < 6.0, "{tally:?}");
+    assert!(tally.connections >= 6, "{tally:?}");
     assert_eq!(tally.slice_ms, 4000.0);
     assert!(tally.ms >= tally.slice_ms, "{tally:?}");
 }

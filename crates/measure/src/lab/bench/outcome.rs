@@ -268,7 +268,7 @@ impl Outcome {
             let [client, program] = [turn.client_ms, turn.program_ms]
                 .map(|each| Duration::try_from_secs_f64(each / 1e3 * turn.done as f64));
             sum.connections += turn.done;
-            sum.completed += turn.done;
+            sum.completed += turn.done as f64;
             sum.time += Duration::from_secs_f64(turn.seconds);
             sum.client_cpu += client.unwrap_or_default();
             sum.server_cpu += program.unwrap_or_default();

@@ -129,7 +129,7 @@ fn exchanges_count_within_the_time_of_loading() {
     groups.add(&row(1, 10.0), Duration::from_millis(10));
     let load = LoadTotals {
         connections: 110,
-        completed: 100,
+        completed: 100.0,
         time: Duration::from_secs(10),
         ..LoadTotals::default()
     };
