@@ -15,8 +15,6 @@ pub enum NotKept {
     Known,
     /// The context's policy forbids it.
     Policy,
-    /// Its client could show a certificate: no other connection may act as that client.
-    ClientCertificate,
     /// Its context was forgotten after the connection began.
     Forgotten,
     /// It is empty or too long.
@@ -36,7 +34,6 @@ impl fmt::Display for NotKept {
             Self::Network => "it is from another network",
             Self::Known => "it is not new",
             Self::Policy => "the policy of its context is to keep nothing",
-            Self::ClientCertificate => "it stands for a client certificate",
             Self::Forgotten => "its context was forgotten meanwhile",
             Self::Size => "it is empty or too long",
             Self::Alpn => "its application protocol does not fit",

@@ -13,7 +13,8 @@ pub struct Origin<'a> {
     /// The application protocols offered, in order.
     pub alpn: &'a [Vec<u8>],
     /// Hash of everything else that a session depends on: certificate verification, trust anchors,
-    /// and TLS settings. For headstart's own engine, `ClientContext::fingerprint`.
+    /// TLS settings, and the certificate that the client shows, if any: a server takes whoever
+    /// resumes a session for its owner. For headstart's own engine, `ClientContext::fingerprint`.
     pub settings: &'a [u8; 32],
     /// Owner of the connection.
     pub context: &'a Context,

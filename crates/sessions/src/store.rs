@@ -59,7 +59,6 @@ pub use listed::{Counts, Listed};
 ///     received: now,
 ///     verified: now,
 ///     opened,
-///     client_certificate: false,
 ///     reusable: false,
 /// };
 /// assert!(store.put(&origin, ticket, now).is_ok());
@@ -332,8 +331,6 @@ impl SessionStore {
     fn admit(&self, origin: &Origin<'_>, ticket: &Ticket) -> Result<(), NotKept> {
         if !self.policies.get(origin.context).sharing.allows(origin.server) {
             Err(NotKept::Policy)
-        } else if ticket.client_certificate {
-            Err(NotKept::ClientCertificate)
         } else if ticket.session.is_empty() || ticket.bytes() > TICKET_BYTES_MAX {
             Err(NotKept::Size)
         } else if ticket.alpn.as_ref().is_some_and(|alpn| !origin.alpn.contains(alpn)) {

@@ -27,8 +27,6 @@ pub struct Ticket {
     pub verified: Instant,
     /// Value of [`SessionStore::stamp`](crate::SessionStore::stamp) when the connection began.
     pub opened: Stamp,
-    /// True if the client could have shown a certificate: then no other connection may use it.
-    pub client_certificate: bool,
     /// True if it may be offered more than once: sessions of TLS 1.2 may, tickets of TLS 1.3 may
     /// not, because connections that show the same ticket can be linked (RFC 8446 appendix C.4).
     pub reusable: bool,
@@ -171,7 +169,6 @@ mod tests {
             received: now,
             verified: now,
             opened: Stamp(0),
-            client_certificate: false,
             reusable: false,
         };
         let as_numbers = "83, 69, 67";

@@ -66,7 +66,6 @@ struct Brought {
     /// Seconds since the full handshake.
     verified: u64,
     reusable: bool,
-    client_certificate: bool,
     /// Index of the connection that brings it; the last one if there are fewer.
     connection: usize,
 }
@@ -120,13 +119,12 @@ fn place() -> impl Strategy<Value = Place> {
 fn brought() -> impl Strategy<Value = Brought> {
     let often = prop::bool::weighted(0.9);
     let rarely = prop::bool::weighted(0.1);
-    (any::<u8>(), 0u64..4000, 0u64..2000, rarely, rarely, (often, 0usize..20)).prop_map(
-        |(session, lifetime, verified, reusable, client_certificate, (last, connection))| Brought {
+    (any::<u8>(), 0u64..4000, 0u64..2000, rarely, (often, 0usize..20)).prop_map(
+        |(session, lifetime, verified, reusable, (last, connection))| Brought {
             session,
             lifetime,
             verified,
             reusable,
-            client_certificate,
             connection: if last { usize::MAX } else { connection },
         },
     )
@@ -240,8 +238,6 @@ impl Model {
             return Err(NotKept::Context);
         } else if !self.allows(place) {
             return Err(NotKept::Policy);
-        } else if brought.client_certificate {
-            return Err(NotKept::ClientCertificate);
         } else if self.was_forgotten(place.context, opened) {
             return Err(NotKept::Forgotten);
         } else if !item.is_alive(now) {
@@ -369,7 +365,6 @@ impl Trial {
             received: self.now,
             verified: self.now - Duration::from_secs(brought.verified),
             opened: self.connection(&brought).0,
-            client_certificate: brought.client_certificate,
             reusable: brought.reusable,
         };
         self.at(place, |store, origin, now| store.put(origin, ticket, now))
@@ -518,7 +513,7 @@ proptest! {
             match step {
                 Step::Put(place, brought) => {
                     if trial.put(place, brought).is_ok() {
-                        prop_assert!(!brought.client_certificate && place.context != UNKNOWN);
+                        prop_assert!(place.context != UNKNOWN);
                         let end = match (brought.lifetime, brought.reusable) {
                             (0, true) => trial.now + Duration::from_secs(24 * 60 * 60),
                             (lifetime, _) => trial.now + Duration::from_secs(lifetime),
@@ -643,7 +638,6 @@ fn put_units(
         received: now,
         verified: now,
         opened: store.stamp(),
-        client_certificate: false,
         reusable: false,
     };
     let origin = Origin { server, alpn: &[], settings: &[0; 32], context: &context };

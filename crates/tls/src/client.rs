@@ -272,6 +272,7 @@ fn fingerprint(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::CertifiedKey;
 
     fn text(name: &str) -> Option<String> {
         Target::parse(name).map(|target| target.text())
@@ -301,7 +302,13 @@ mod tests {
         let alpn = ClientConfig { alpn: vec![b"h2".to_vec()], ..one.clone() };
         let groups = ClientConfig { groups: Some("X25519".into()), ..one.clone() };
         let version = ClientConfig { min_version: crate::Version::Tls13, ..one.clone() };
-        for other in [alpn, groups, version] {
+        let [first, second] = [(); 2].map(|()| {
+            let shown = headstart_testkit::self_signed(&["a.example"], 0..headstart_testkit::DAY);
+            let certificate = CertifiedKey::from_pem(&shown.chain, &shown.key).unwrap();
+            ClientConfig { certificate: Some(certificate), ..one.clone() }
+        });
+        assert_ne!(fingerprint(&first), fingerprint(&second), "of whoever shows a certificate");
+        for other in [alpn, groups, version, first] {
             assert_ne!(fingerprint(&other), same);
         }
     }

@@ -87,7 +87,7 @@ fn an_absent_server_and_one_without_tls_have_errors_of_their_own() {
 }
 
 #[test]
-fn a_client_certificate_is_shown_and_its_sessions_are_not_kept() {
+fn a_client_certificate_is_shown_and_its_sessions_serve_those_who_show_it() {
     let files = files();
     files.issue("client.example");
     let parts = ["pem", "key"]
@@ -100,14 +100,19 @@ fn a_client_certificate_is_shown_and_its_sessions_are_not_kept() {
         &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
     );
     let certificate = [("Headstart-Client-Certificate", "work")];
-    for _ in 0..2 {
-        let answer = server.connect(&agent, &certificate);
-        assert!(!answer.resumed());
+    let isolated = [certificate[0], ("Headstart-Policy", "isolate")];
+    for (fields, resumed) in
+        [(&certificate[..], false), (&certificate, true), (&isolated, false), (&certificate, true)]
+    {
+        let answer = server.connect(&agent, fields);
+        assert_eq!(answer.resumed(), resumed, "{fields:?}");
+        // The server insists on a certificate: that of the session is as good.
         assert!(answer.get("/").contains("HTTP/1.0 200 ok"));
     }
+    agent.until_audited(&["certificate=\"work\""], 4);
     let (_, report) = call(&agent, "GET", "/sessions", "");
-    assert_eq!(report["sessions"].as_array().map(Vec::len), Some(0), "{report}");
-    agent.until_audited(&["certificate=\"work\""], 2);
+    let sessions = report["sessions"].as_array().unwrap();
+    assert!(sessions.iter().all(|one| one["early_data"] == 0), "{report}");
     let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);
     assert_eq!(unknown.refused(), (403, "certificate_not_allowed"));
 }

@@ -63,7 +63,6 @@ impl Bench {
             received: self.now,
             verified: self.now,
             opened: self.store.stamp(),
-            client_certificate: false,
             reusable: false,
         }
     }

@@ -243,7 +243,6 @@ fn put(
         received: now,
         verified,
         opened: opened.min(store.stamp()),
-        client_certificate: false,
         reusable: false,
     };
     let context = place.shared(store);

@@ -26,6 +26,8 @@ pub(super) struct Visit {
     context: Context,
     /// True if other names of the server's certificate may have them.
     across_names: bool,
+    /// True if it shows a certificate to servers that ask for one.
+    shows_certificate: bool,
     opened: Stamp,
 }
 
@@ -42,10 +44,14 @@ pub(super) struct Begun {
 
 impl Begun {
     /// Returns the context to send to an upstream proxy: nobody's only if the connection shares
-    /// no sessions, which tell a server the same.
+    /// no sessions, which tell a server the same, or shows a certificate, which connections without
+    /// one do not.
     pub(super) fn login(&self) -> Context {
-        let sessions = &self.visit.context;
-        if sessions.is_shared() { sessions.clone() } else { self.cookies.clone() }
+        let Visit { context: sessions, shows_certificate, .. } = &self.visit;
+        match sessions.is_shared() && !shows_certificate {
+            true => sessions.clone(),
+            false => self.cookies.clone(),
+        }
     }
 }
 
@@ -70,6 +76,7 @@ impl Visit {
             alpn: ask.alpn.clone(),
             context: sessions,
             across_names: sharing == Sharing::ShareCertificate,
+            shows_certificate: ask.certificate.is_some(),
             opened: store.stamp(),
         };
         let taken = match visit.across_names {
@@ -104,12 +111,12 @@ impl Visit {
         let ticket = Ticket {
             session: Zeroizing::new(new.session.as_bytes().to_vec()),
             alpn: new.alpn.clone(),
-            early_data_max: new.max_early_data,
+            // What is replayed would be the owner's word.
+            early_data_max: if self.shows_certificate { 0 } else { new.max_early_data },
             lifetime: new.lifetime,
             received: now,
             verified,
             opened: self.opened,
-            client_certificate: new.client_certificate,
             reusable: new.version == Some(Version::Tls12),
         };
         let (mut store, origin) = (self.known.store(), self.origin());
@@ -151,23 +158,29 @@ fn settings(fingerprint: &[u8; 32], port: u16) -> [u8; 32] {
     hash.finish()
 }
 
-/// The stricter of the policy and what is asked for. A certificate that is shown is the owner's
-/// alone, and so is whatever comes of it.
+/// The stricter of the policy and what is asked for. Servers for other names are not to learn who
+/// has shown a certificate to one.
 fn strictest(policy: Sharing, ask: &TlsAsk) -> Sharing {
-    match (policy, ask.sharing) {
-        _ if ask.certificate.is_some() => Sharing::Isolate,
+    let strictest = match (policy, ask.sharing) {
         (Sharing::Isolate, _) | (_, Some(Sharing::Isolate)) => Sharing::Isolate,
         (Sharing::Off, _) | (_, Some(Sharing::Off)) => Sharing::Off,
         (Sharing::ShareCertificate, Some(asked)) => asked,
         (policy, _) => policy,
+    };
+    match strictest {
+        Sharing::ShareCertificate if ask.certificate.is_some() => Sharing::Share,
+        strictest => strictest,
     }
 }
 
 /// The contexts of sessions and of cookies. Whoever is asked by a program that checks nothing may
 /// be anybody: cookies of an interceptor are not to be shown by programs that would notice it.
+/// Connections that show a certificate have no cookies in common with those that show none: they
+/// would tell the server whose these are. Their sessions are apart by their settings.
 fn shared(sharing: Sharing, ask: &TlsAsk, caller: &Context) -> (Context, Context) {
     let (sessions, cookies) = contexts(sharing, caller);
-    (sessions, if ask.verify == Verify::Nobody { Context::UNKNOWN } else { cookies })
+    let has_own = ask.verify != Verify::Nobody && ask.certificate.is_none();
+    (sessions, if has_own { cookies } else { Context::UNKNOWN })
 }
 
 fn contexts(sharing: Sharing, caller: &Context) -> (Context, Context) {
@@ -225,11 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_shares_nothing() {
-        let nobody = (Context::UNKNOWN, Context::UNKNOWN);
-        let ask = ask(None, Some("work"));
-        let sharing = strictest(Sharing::ShareCertificate, &ask);
-        assert_eq!(shared(sharing, &ask, &Context::user(1)), nobody);
+    fn a_certificate_shares_sessions_of_one_name_and_no_cookies() {
+        let (me, work) = (Context::user(1), ask(None, Some("work")));
+        let sharing = strictest(Sharing::ShareCertificate, &work);
+        assert_eq!(sharing, Sharing::Share);
+        assert_eq!(shared(sharing, &work, &me), (me.clone(), Context::UNKNOWN));
+        let isolated = strictest(Sharing::Share, &ask(Some(Sharing::Isolate), Some("work")));
+        assert_eq!(shared(isolated, &work, &me), (Context::UNKNOWN, Context::UNKNOWN));
     }
 
     #[test]
