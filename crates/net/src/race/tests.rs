@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener as StdListener};
 
 use headstart_testkit::{BlackHole, black_hole, closed};
@@ -15,15 +17,20 @@ fn listener() -> (StdListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Counts sockets of this host that wait for a SYN-ACK from this address (state 02 in
-/// /proc/net/tcp).
+/// Counts sockets of this process that wait for a SYN-ACK from this address (state 02 in
+/// /proc/net/tcp). The port may have been another test's before, and the kernel lists a socket
+/// twice if others come and go while the table is read.
 fn waiting_for(addr: SocketAddr) -> usize {
     let port = format!("0100007F:{:04X} 02", addr.port());
-    std::fs::read_to_string("/proc/net/tcp")
-        .unwrap()
-        .lines()
-        .filter(|line| line.contains(&port))
-        .count()
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().filter(|line| line.contains(&port));
+    let inodes = lines.filter_map(|line| line.split_whitespace().nth(9));
+    let waiting: BTreeSet<String> = inodes.map(|inode| format!("socket:[{inode}]")).collect();
+    let own = fs::read_dir("/proc/self/fd").unwrap();
+    let own = own.filter_map(|entry| {
+        entry.ok()?.path().read_link().ok()?.into_os_string().into_string().ok()
+    });
+    own.filter(|socket| waiting.contains(socket)).count()
 }
 
 fn addresses(list: &[&str]) -> Vec<SocketAddr> {
