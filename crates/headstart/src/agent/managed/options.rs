@@ -46,7 +46,8 @@ pub struct ManagedOptions {
     /// Certificate that programs may have the agent show; may be given several times
     ///
     /// PEM with the certificate, its chain and its key. The owner of the file may use it, and
-    /// nobody else may be able to read it. Connections with it share nothing.
+    /// nobody else may be able to read it. Connections with it share sessions with each other
+    /// alone.
     #[arg(long, value_name = "NAME=FILE", value_delimiter = ',')]
     pub client_certificate: Vec<ClientCertificate>,
 }
