@@ -225,7 +225,8 @@ pub struct NewSession {
     pub cookies: Vec<OfferedCookie>,
     /// Advertisement of other ways to connect that came with it, as the server wrote it.
     pub advert: Option<Box<[u8]>>,
-    /// True if the client could have shown a certificate: then no other client may use the session.
+    /// True if the client could have shown a certificate: then only clients that show the same one
+    /// may use the session.
     pub client_certificate: bool,
     /// Names of the server's certificate, if servers for all of them take the session
     /// (draft-ietf-tls-cross-sni-resumption); else empty.

@@ -143,7 +143,10 @@ fn a_client_certificate_is_shown_with_no_ticket_of_others() {
     let own = watched.visit(&certificate);
     let other = watched.visit(&[]);
     assert_eq!((own.len(), other.len()), (1, 1), "each shows what came of its like");
-    assert_ne!(own, other);
+    let fresh = ("Headstart-Context", "fresh");
+    assert_eq!(watched.visit(&[certificate[0], fresh]).len(), 0);
+    until("it brings its own there", || watched.tickets_of(Some("fresh")) > 0);
+    assert_eq!(watched.visit(&[fresh]).len(), 0, "none of those who show a certificate");
 }
 
 /// Whoever serves one name, and embeds or redirects to it as it likes, is never shown a ticket of

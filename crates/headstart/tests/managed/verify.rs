@@ -97,7 +97,16 @@ fn a_client_certificate_is_shown_and_its_sessions_serve_those_who_show_it() {
     let trusted = files.path("client.example.pem");
     let server = Server::start(
         &files,
-        &["-www", "-Verify", "1", "-verify_return_error", "-CAfile", &trusted],
+        &[
+            "-www",
+            "-Verify",
+            "1",
+            "-verify_return_error",
+            "-CAfile",
+            &trusted,
+            "-max_early_data",
+            "16384",
+        ],
     );
     let certificate = [("Headstart-Client-Certificate", "work")];
     let isolated = [certificate[0], ("Headstart-Policy", "isolate")];
@@ -112,6 +121,7 @@ fn a_client_certificate_is_shown_and_its_sessions_serve_those_who_show_it() {
     agent.until_audited(&["certificate=\"work\""], 4);
     let (_, report) = call(&agent, "GET", "/sessions", "");
     let sessions = report["sessions"].as_array().unwrap();
+    assert!(!sessions.is_empty(), "{report}");
     assert!(sessions.iter().all(|one| one["early_data"] == 0), "{report}");
     let unknown = server.connect(&agent, &[("Headstart-Client-Certificate", "home")]);
     assert_eq!(unknown.refused(), (403, "certificate_not_allowed"));

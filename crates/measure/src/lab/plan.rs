@@ -163,8 +163,9 @@ impl Plan {
         let arms = self.stages.iter().flat_map(|stage| &stage.cells).map(|cell| cell.arm);
         let names = arms.filter(|arm| arm.has_private_cookies()).map(Arm::name);
         let mut left_out: BTreeSet<&str> = names.collect();
-        for bar in &self.experiment.bar {
-            left_out.remove(&*bar.arm);
+        for name in self.experiment.bar.iter().flat_map(|bar| bar.against.iter().chain([&bar.arm]))
+        {
+            left_out.remove(name.as_str());
         }
         let mut stages = self.stages.clone();
         for stage in &mut stages {

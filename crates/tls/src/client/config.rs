@@ -22,7 +22,8 @@ pub struct ClientConfig {
     pub min_version: Version,
     /// Maximum version of TLS.
     pub max_version: Version,
-    /// A certificate to show to servers that ask. Only this client may use sessions made with one
+    /// A certificate to show to servers that ask. Only clients that show the same one may use
+    /// sessions made with it
     /// ([`NewSession::client_certificate`](crate::NewSession::client_certificate)).
     pub certificate: Option<CertifiedKey>,
     /// Receives the secrets of connections; `None` logs nothing.

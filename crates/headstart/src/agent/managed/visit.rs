@@ -112,7 +112,7 @@ impl Visit {
             session: Zeroizing::new(new.session.as_bytes().to_vec()),
             alpn: new.alpn.clone(),
             // What is replayed would be the owner's word.
-            early_data_max: if self.shows_certificate { 0 } else { new.max_early_data },
+            early_data_max: if new.client_certificate { 0 } else { new.max_early_data },
             lifetime: new.lifetime,
             received: now,
             verified,
