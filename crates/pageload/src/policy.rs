@@ -1,5 +1,5 @@
-//! What databases and Early Hints should say of a page: only what makes it faster, in simulated
-//! loads that it was not learned from.
+//! Choice of what databases and Early Hints say of a page: only what makes it faster, in
+//! simulated loads that it was not learned from.
 //!
 //! Each [`Policy`] is tried: for each load in turn, databases are learned from the others, and what
 //! the policy keeps of them is applied to it. A policy wins if it saves more, with confidence, than
@@ -127,7 +127,7 @@ pub struct Recorded<'a> {
     pub page: &'a Page,
     /// The browser's facts about each of its resources.
     pub resources: &'a [har::Facts],
-    /// What databases may learn of its requests.
+    /// Facts that databases may learn of its requests.
     pub facts: &'a Facts,
 }
 

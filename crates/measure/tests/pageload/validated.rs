@@ -182,7 +182,7 @@ fn loads_in_a_browser_are_as_promised() {
     }
 }
 
-/// Of each page only what wins on loads that were held out; docs/databases.md has the command.
+/// Keeps of each page only what wins on held-out loads; docs/databases.md has the command.
 #[test]
 fn databases_have_what_wins_on_held_out_loads() {
     let folder = "lab/results/2026-11-22-browser/recordings";

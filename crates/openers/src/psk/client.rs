@@ -42,7 +42,7 @@ pub(crate) struct PskClient {
     path: Mutex<Path>,
 }
 
-/// What earlier connections have shown of the path.
+/// State of the path, as earlier connections have shown it.
 #[derive(Clone, Copy, Debug)]
 struct Path {
     grace: GraceEstimator,
@@ -61,7 +61,7 @@ pub(crate) struct Ready {
 pub(crate) struct Opened {
     pub(crate) tcp: TcpStream,
     pub(crate) tls: Connection,
-    /// Why it has no key, or empty.
+    /// The reason why it has no key, or empty.
     pub(crate) reason: &'static str,
 }
 

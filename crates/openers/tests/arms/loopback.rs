@@ -349,8 +349,8 @@ async fn apart(udp: SocketAddr, tcp: SocketAddr) -> SocketAddr {
     address
 }
 
-/// What tells the variants apart: by version 2 the client has delivered bytes of one server when
-/// the other refuses its join.
+/// The difference between the variants: by version 2 the client has delivered bytes of one server
+/// when the other refuses its join.
 #[tokio::test]
 async fn a_key_that_another_server_has_is_refused_and_nothing_is_reset() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What recordings know of the browser beside the network: which requests it may hold back, what
-//! waited for what, and the time of its processor.
+//! Behaviour of the browser as recordings tell it, beside the network: which requests it may hold
+//! back, what waited for what, and the time of its processor.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

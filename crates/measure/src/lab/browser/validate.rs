@@ -45,7 +45,7 @@ struct Group {
     /// Means of the shares saved.
     found: f64,
     promised: f64,
-    /// What the run itself promised, by the simulator of its day.
+    /// Promise of the run itself, by the simulator of its day.
     promised_then: f64,
     /// Cells of which more is promised than found.
     over: usize,

@@ -75,7 +75,7 @@ fn proof(
     (Proof { page, loads: own.len(), kept: kept.to_string(), tried }, kept.keep(entry))
 }
 
-/// What was kept and what was rejected, with the effect on loads that were held out.
+/// Policies that were kept and rejected, with the effect on loads that were held out.
 pub(super) fn text(proofs: &[Proof]) -> String {
     if proofs.is_empty() {
         return String::new();
