@@ -61,14 +61,15 @@ impl ClientContext {
                 .map_err(|error: ErrorStack| ConfigError::Certificate(0, words(&error)))?;
         }
         hooks::install(&mut tls)?;
-        let trust = trust_hash(&config.trust);
+        let own = config.certificate.as_ref().map(|own| own.certificate.to_der()).transpose()?;
+        let trust = trust_hash(&config.trust, own.as_deref());
         Ok(Self {
             context: tls.build(),
             alpn: config.alpn.clone(),
             checks: config.trust != Trust::Anyone,
             client_certificate: config.certificate.is_some(),
             trust,
-            fingerprint: fingerprint(config, &trust, &alpn)?,
+            fingerprint: fingerprint(config, &trust, &alpn),
         })
     }
 
@@ -84,8 +85,9 @@ impl ClientContext {
     /// for it.
     ///
     /// Offers `session` if it may be used for that name ([`Session`]), is from a client with the
-    /// same trust, and young enough; otherwise there is a full handshake. `request_fop` asks the
-    /// server for Fast Open cookies, which reveals headstart: only for servers that advertise them.
+    /// same trust and the same certificate or none, and young enough; otherwise there is a full
+    /// handshake. `request_fop` asks the server for Fast Open cookies, which reveals headstart:
+    /// only for servers that advertise them.
     ///
     /// # Errors
     /// [`TlsError::Misuse`]: not a host name; [`TlsError::Internal`]: out of memory.
@@ -224,8 +226,9 @@ fn set_system_trust(tls: &mut SslContextBuilder) -> Result<(), ErrorStack> {
     Ok(())
 }
 
-/// Hashes the trust anchors, regardless of their order.
-fn trust_hash(trust: &Trust) -> [u8; 32] {
+/// Hashes what a session stands for: the trust anchors by which the server was verified, regardless
+/// of their order, and the client's own certificate, in DER, if it may show one.
+fn trust_hash(trust: &Trust, own: Option<&[u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(b"headstart trust 1\0");
     match trust {
@@ -240,33 +243,28 @@ fn trust_hash(trust: &Trust) -> [u8; 32] {
             hashes.iter().for_each(|root| hash.update(root));
         }
     }
+    if let Some(own) = own {
+        hash.update(b"\0shown");
+        hash.update(&sha256(own));
+    }
     hash.finish()
 }
 
-fn fingerprint(
-    config: &ClientConfig,
-    trust: &[u8; 32],
-    alpn: &[u8],
-) -> Result<[u8; 32], ConfigError> {
-    let own = match &config.certificate {
-        Some(certificate) => certificate.certificate.to_der()?,
-        None => Vec::new(),
-    };
+fn fingerprint(config: &ClientConfig, trust: &[u8; 32], alpn: &[u8]) -> [u8; 32] {
     let versions = [config.min_version as u8, config.max_version as u8];
-    let parts: [&[u8]; 6] = [
+    let parts: [&[u8]; 5] = [
         trust,
         alpn,
         config.groups.as_deref().unwrap_or_default().as_bytes(),
         config.signature_algorithms.as_deref().unwrap_or_default().as_bytes(),
         &versions,
-        &own,
     ];
     let mut hash = Sha256::new();
     for part in parts {
         // Each hash has the same length, so that no two lists of parts collide.
         hash.update(&sha256(part));
     }
-    Ok(hash.finish())
+    hash.finish()
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 /// | at | length | field |
 /// |---|---|---|
 /// | 0 | 1 | 3, the version of this format |
-/// | 1 | 32 | hash of the trust anchors of the client that made it |
+/// | 1 | 32 | hash of the trust anchors and the certificate, if any, of the client that made it |
 /// | 33 | 8 | Unix time of the full handshake behind it; big-endian |
 /// | 41 | 1 | 1 if servers for other names of the certificate take it, too; else 0 |
 /// | 42 | 1 | length of the host name |
@@ -28,11 +28,12 @@ use crate::limits::{NAME_MAX, RESUMPTION_LIFE, SESSION_MAX};
 /// | 43+n | rest | SSL_SESSION in DER |
 ///
 /// Another client context, also in another process, can offer the session if it has the same trust
-/// anchors. A session with other trust anchors is not offered: resuming a session verifies no
-/// certificate. For the same reason none is offered later than [`RESUMPTION_LIFE`] after the full
-/// handshake, however often it was renewed; and none for another name, unless the server said that
-/// all names of its certificate take it (draft-ietf-tls-cross-sni-resumption), that certificate is
-/// for the name, and it has not expired since.
+/// anchors, and shows the same client certificate or, as the other, none. A session with other ones
+/// is not offered: resuming a session verifies no certificate of either side. For the same reason
+/// none is offered later than [`RESUMPTION_LIFE`] after the full handshake, however often it was
+/// renewed; and none for another name, unless the server said that all names of its certificate
+/// take it (draft-ietf-tls-cross-sni-resumption), that certificate is for the name, and it has not
+/// expired since.
 #[derive(Clone)]
 pub struct Session {
     bytes: Zeroizing<Vec<u8>>,

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use headstart_testkit::Authority;
 use headstart_tls::limits::RESUMPTION_LIFE;
-use headstart_tls::{ClientContext, EarlyData, Session, Trust};
+use headstart_tls::{CertifiedKey, ClientAuth, ClientContext, EarlyData, Session, Trust};
 
+use crate::certificates::Certified;
 use crate::hello;
 use crate::site::{Site, client_config, takes_early_data};
 
@@ -40,6 +42,29 @@ fn a_session_of_a_client_with_another_trust_is_not_offered() {
         assert_eq!(hello::identity(&visit.hello), None);
     }
     assert!(site.visit(Some(session)).resumed());
+}
+
+/// The server would take each of them, and the client would be whoever the session stands for.
+#[test]
+fn sessions_are_offered_by_clients_with_the_same_certificate_alone() {
+    let mut site = Site::new();
+    let people = Authority::new();
+    site.reconfigure(|config| config.client_auth = ClientAuth::Optional(people.pem()));
+    let shown = [None, Some("one.test"), Some("other.test")]
+        .map(|name| name.map(|name| people.issue(&[name]).certified()));
+    let mut session_of = |certificate: &Option<CertifiedKey>| {
+        site.reconfigure_client(|config| config.certificate.clone_from(certificate));
+        site.session()
+    };
+    let sessions = shown.each_ref().map(&mut session_of);
+    for (own, certificate) in shown.iter().enumerate() {
+        for (of, session) in sessions.iter().enumerate() {
+            site.reconfigure_client(|config| config.certificate.clone_from(certificate));
+            let visit = site.visit(Some(session.clone()));
+            assert_eq!(visit.resumed(), own == of, "client {own}, session of client {of}");
+            assert_eq!(hello::identity(&visit.hello).is_some(), own == of);
+        }
+    }
 }
 
 #[test]
