@@ -98,6 +98,7 @@ pub use probe::{ProbeOptions, Seen, probe};
 pub use record::Disturbance;
 pub use schedule::{Exactness, Scheduling};
 pub use split::SplitTcp;
+pub use sys::interrupt_with_parent;
 pub use tor::{TorCircuit, TorNetwork, TorStream};
 pub use transport_view::{TcpSegment, UdpDatagram};
 pub use wiring::{INTERFACE, IP_COMMANDS};

@@ -42,13 +42,26 @@ pub(crate) fn run_in(
     }
 }
 
+/// Interrupts the program (SIGINT) when the thread that spawns it ends, however it ends.
+pub fn interrupt_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: the function makes system calls only and does not allocate, so it is safe between
+    // fork and exec.
+    unsafe {
+        command.pre_exec(move || Ok(end_with(parent, Signal::INT)?));
+    }
+}
+
+/// Has this process get a signal when the thread of `parent` that made it ends.
+fn end_with(parent: Pid, signal: Signal) -> Result<(), Errno> {
+    set_parent_process_death_signal(Some(signal))?;
+    // The parent may have died before the line above took effect.
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
+}
+
 /// Moves a new process into a namespace; it dies with the thread of `parent` that made it.
 fn enter(parent: Pid, namespace: &OwnedFd, inherited: Option<&OwnedFd>) -> Result<(), Errno> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have died before the line above took effect.
-    if getppid() != Some(parent) {
-        return Err(Errno::SRCH);
-    }
+    end_with(parent, Signal::KILL)?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
     match inherited {
         Some(inherited) => rustix::io::fcntl_setfd(inherited, rustix::io::FdFlags::empty()),

@@ -88,7 +88,8 @@ pub(crate) struct LabRunOptions {
     #[arg(long = "link", value_name = "NAME")]
     pub links: Vec<String>,
 
-    /// Where to write the results; must not exist [default: lab-results/NAME-DATE]
+    /// Where to write the results; must not exist, but `all` keeps what is there and goes on
+    /// [default: lab-results/NAME-DATE]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

@@ -15,7 +15,7 @@ use crate::{alone, samples};
 /// Until a run has come so far, and until it has ended, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-fn wait(mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait(mut done: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         if done() {

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use headstart_testkit::has_net;
 use serde_json::{Value, json};
 
-use crate::interrupts::{left, said_after};
+use crate::interrupts::{left, said_after, wait};
 use crate::{alone, headstart};
 
 fn names() -> Vec<String> {
@@ -122,4 +122,25 @@ fn an_interrupt_ends_the_experiment_under_way_and_the_rest() {
     assert!(text.contains("the same command with the same --out goes on"), "{text}");
     assert_eq!(left(&place), [""; 0], "{text}");
     assert_eq!(left(&place.join("all")), [""; 0], "{text}");
+}
+
+#[test]
+fn the_experiment_under_way_ends_with_a_run_that_is_killed() {
+    if !has_net() {
+        return;
+    }
+    let _machine = alone();
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    let first = place.join("all").join(format!("{}.partial", names()[0]));
+    let mut command = crate::interrupts::headstart();
+    command.args(["lab", "run", "all", "--quick", "--out", "all"]);
+    command.current_dir(&place).env("TMPDIR", &place).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut run = command.spawn().unwrap();
+    wait(|| first.exists() || run.try_wait().unwrap().is_some());
+    let begun = first.exists();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(begun && wait(|| left(&place).is_empty()), "{:?}", left(&place));
+    assert_eq!(left(&place.join("all")), [""; 0]);
 }

@@ -148,6 +148,7 @@ fn measure(
     command.args(options.seed.map(|seed| format!("--seed={seed}")));
     // Its own process group: Ctrl-C reaches it once, from here.
     command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+    headstart_emulation::interrupt_with_parent(&mut command);
     let child = command.spawn().map_err(|error| unstarted(name, &error))?;
     let status = ended(child, interrupt).map_err(|error| unstarted(name, &error))?;
     if interrupt.is_set() {
