@@ -40,6 +40,7 @@ pub(crate) struct Environment {
     load_after: Option<f64>,
     /// Threshold of `flagged`, where the experiment sets it; otherwise a twentieth of the round
     /// trip, 300 us at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
     late_us: Option<f64>,
     /// Versions of the programs beside this one.
     programs: BTreeMap<&'static str, String>,

@@ -200,6 +200,9 @@ impl Scenario for Openings {
         for arm in &self.left_out {
             run.progress.note(&format!("{arm} is left out: its programs take root"));
         }
+        if !self.left_out.is_empty() {
+            run.environment.add("left_out", json!(self.left_out));
+        }
         self.captures = self.pcap.then(|| run.folder.captures()).transpose()?;
         Ok(())
     }
