@@ -307,7 +307,7 @@ pub struct EdgeOptions {
     #[arg(long, value_name = "PORT")]
     pub udp_port: Option<NonZeroU16>,
 
-    /// TOML file with options, in its table named edge
+    /// TOML file with options, in its table named edge; paths in it begin where the edge starts
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -389,9 +389,9 @@ pub struct EdgeOptions {
     )]
     pub request_head_timeout: Duration,
 
-    /// Cancel a response of an origin http:// of which the client takes nothing for this long
+    /// Cancel a response of an origin http:// of which the client takes next to nothing for so long
     ///
-    /// At least 1s. Over HTTP/1.1 its connection ends.
+    /// Next to nothing is less than 1 KiB. At least 1s. Over HTTP/1.1 its connection ends.
     #[arg(
         long, value_name = "TIME", default_value = "1m", value_parser = patience,
         help_heading = "Limits"
@@ -401,7 +401,8 @@ pub struct EdgeOptions {
     /// Connections at one time of one address [default: three quarters of those that are free]
     ///
     /// The default leaves room for others, however many connections one opens. Addresses of IPv6
-    /// are one by their first 64 bits; sessions over UDP that have not joined count for the address
+    /// are one by their first 64 bits, and a site of 48 bits has twice as many, or as many by
+    /// default; sessions over UDP that have not joined count for the address
     /// that they name. Loopback and --proxy-protocol-from have no share. Set it to
     /// --max-connections behind anything that hides the addresses of clients: a container's
     /// network, a balancer.

@@ -113,3 +113,17 @@ fn one_address_leaves_connections_to_others() {
     drop(attacker);
     until("its share is free again", || opened(address, "203.0.113.7:9").is_some());
 }
+
+/// One customer has thousands of networks.
+#[test]
+fn one_site_of_ipv6_leaves_connections_to_others() {
+    let origin = echo().to_string();
+    let flags = ["--proxy-protocol-from=127.0.0.1/32", "--max-connections=8"];
+    let (edge, _own) = start("edge", &[&["--origin", &origin], &flags[..]].concat());
+    let address = edge.address("listening address=").unwrap();
+    let attacker: Vec<_> = (1..=8)
+        .filter_map(|number| opened(address, &format!("[2001:db8:7:{number}::1]:1")))
+        .collect();
+    assert_eq!(attacker.len(), 6, "three quarters");
+    assert!(opened(address, "[2001:db8:8::1]:1").is_some());
+}

@@ -18,6 +18,7 @@ use ::metrics::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics;
+use crate::shares::{NETWORK, SITE, SITE_SHARE, network};
 
 /// Time that a request waits for a permit before the edge answers 503.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,16 +28,6 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A quarter of the default of 16,384 is more than HTTP/2 allows a connection; a small edge still
 /// serves four connections.
 const CONNECTION_SHARE: usize = 4;
-
-/// Permits that an IPv6 site may hold, in shares of one address: it has thousands of networks, each
-/// of which counts as an address.
-const SITE_SHARE: usize = 2;
-
-/// Prefix length of an IPv6 site: what most registries assign to one.
-const SITE: u32 = 48;
-
-/// Prefix length of an IPv6 network, whose addresses one client may have.
-const NETWORK: u32 = 64;
 
 /// Time in which a client reads next to nothing of a response before it counts as stalled: the edge
 /// cancels it if permits are short.
@@ -107,6 +98,11 @@ pub(in crate::edge) struct Capacity {
 
 /// Address prefix, and its length in bits.
 type Network = (IpAddr, u32);
+
+/// Returns the network of `address` that counts as one client.
+fn own_network(address: IpAddr) -> Network {
+    (network(address, NETWORK), NETWORK)
+}
 
 /// Shares of the addresses and sites that hold a permit.
 #[derive(Debug, Default)]
@@ -217,11 +213,11 @@ impl Capacity {
     /// of that share until its response ends, even if its address is proven meanwhile.
     fn address_shares(&self, address: Option<IpAddr>) -> Vec<Arc<Semaphore>> {
         let per_address = self.limits.requests_per_address;
-        let own = address.map(|ip| network(ip, NETWORK));
+        let own = address.map(own_network);
         let permits =
             own.map_or(per_address.max(self.limits.requests.div_ceil(2)), |_| per_address);
         let own = self.address_share(own, permits);
-        let site = address.map(|ip| network(ip, SITE)).filter(|(ip, _)| ip.is_ipv6());
+        let site = address.map(|ip| (network(ip, SITE), SITE)).filter(|(ip, _)| ip.is_ipv6());
         let site =
             site.map(|site| self.address_share(Some(site), per_address.saturating_mul(SITE_SHARE)));
         std::iter::once(own).chain(site).collect()
@@ -328,14 +324,6 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits.clamp(1, Semaphore::MAX_PERMITS)))
 }
 
-/// Returns the network of `bits` bits that an IPv6 `address` is in; an IPv4 address is its own.
-fn network(address: IpAddr, bits: u32) -> Network {
-    match address.to_canonical() {
-        IpAddr::V6(ip) => (IpAddr::V6((ip.to_bits() & !(u128::MAX >> bits)).into()), bits),
-        ip @ IpAddr::V4(_) => (ip, u32::BITS),
-    }
-}
-
 /// Client for which weights add up: all connections of a proven address, or one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
@@ -345,7 +333,7 @@ enum Client {
 
 fn client(connection: &Arc<dyn Evictable>) -> Client {
     let unproven = Client::Connection(Arc::as_ptr(connection).addr());
-    connection.address().map_or(unproven, |ip| Client::Proven(network(ip, NETWORK)))
+    connection.address().map_or(unproven, |ip| Client::Proven(own_network(ip)))
 }
 
 /// Locks a mutex, poisoned or not: a panic under the lock leaves nothing half done.
@@ -414,7 +402,7 @@ mod tests {
     #[test]
     fn addresses_of_one_network_are_one() {
         let texts = ["2001:db8::1", "2001:db8::ffff:1", "::ffff:192.0.2.1"];
-        let [a, b, c] = texts.map(|text| network(text.parse().unwrap(), NETWORK));
+        let [a, b, c] = texts.map(|text| own_network(text.parse().unwrap()));
         assert_eq!((a, c.0.to_string()), (b, "192.0.2.1".into()));
     }
 
