@@ -1,7 +1,6 @@
 //! The agent: beside applications, on the client's side of the slow network.
 
 mod check;
-pub mod context;
 mod harden;
 pub mod inbound;
 pub mod inside;

@@ -11,6 +11,7 @@ pub mod names;
 pub(crate) mod opening_event;
 pub mod output;
 pub mod own_address;
+pub mod peer_user;
 pub mod printable;
 pub mod runtime;
 pub mod settings;

@@ -20,7 +20,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::context;
 use super::harden::harden;
 use super::inbound::{self, Inbound, Reason, Refusal, Timeouts, Via};
 use super::inside;
@@ -30,6 +29,8 @@ use crate::agent::options::AgentOptions;
 use crate::base::edge_address::edge_lookup;
 use crate::base::failure::Failure;
 use crate::base::log_throttle::LogThrottle;
+use crate::base::logging::millis;
+use crate::base::peer_user::tcp_user;
 use crate::base::printable::printable_word;
 use crate::base::settings::Invocation;
 use crate::base::value::SecondSyn;
@@ -286,7 +287,7 @@ impl Accepted {
     /// The client is gone.
     fn new(client: TcpStream, permits: &Permits) -> io::Result<Option<Self>> {
         let redirected = original_destination(&client)?;
-        let user = context::tcp_user(&client, redirected);
+        let user = tcp_user(&client, redirected);
         let owner = Owner::new(user, Some(client.peer_addr()?.ip()));
         let waiting = permits.waiting.take(owner);
         Ok(waiting.map(|waiting| Self { client, redirected, user, owner, waiting }))
@@ -453,7 +454,7 @@ async fn relay(
             opening = opening.name(),
             not_used,
             fop_not_used,
-            rtt = ?report.rtt,
+            rtt_ms = report.rtt.map(millis),
             "opened"
         );
     });
@@ -470,7 +471,7 @@ async fn relay(
         }
         _ => {}
     }
-    tracing::debug!(host = %to.host, port = to.port, ?outcome, "connection ended");
+    tracing::debug!(host = %to.host, port = to.port, result = outcome.label(), "connection ended");
     (opening, outcome)
 }
 

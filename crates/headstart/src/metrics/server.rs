@@ -18,14 +18,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::Metrics;
 use super::status::{POLICY, StatusPage};
+use super::{Metrics, limit_hit};
 use crate::base::names::NamePattern;
+use crate::base::peer_user::tcp_user;
+use crate::shares::{Owner, Permit, Shares};
 
-/// Clients at one time: a few Prometheus servers and a health check, not the public.
+/// Clients at one time: a few Prometheus servers and a health check, not the public. No user of
+/// this machine, and no other machine, has more than its share of them.
 const CLIENTS: usize = 32;
 
 /// Time that a client may take over a request's head, and wait between requests.
@@ -63,13 +65,18 @@ pub(super) async fn serve(
     metrics: &Metrics,
     names: Arc<[NamePattern]>,
 ) {
-    let permits = Arc::new(Semaphore::new(CLIENTS));
+    let shares = Shares::new(CLIENTS);
     // They end with this: what they keep open would go on to ask a process that has handed over.
     let mut clients = JoinSet::new();
-    while let Ok(permit) = permits.clone().acquire_owned().await {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 while clients.try_join_next().is_some() {}
+                let owner = Owner::new(tcp_user(&stream, None), Some(peer.ip()));
+                let Some(permit) = shares.take(owner) else {
+                    limit_hit("metrics_clients");
+                    continue;
+                };
                 let (site, metrics) = (site.clone(), metrics.clone());
                 clients.spawn(serve_client(stream, site, metrics, Arc::clone(&names), permit));
             }
@@ -86,7 +93,7 @@ async fn serve_client(
     site: Site,
     metrics: Metrics,
     names: Arc<[NamePattern]>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 ) {
     let service = service_fn(move |request| {
         let response = respond(&request, &site, &metrics, &names);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headstart::agent::context::tcp_user;
+use headstart::base::peer_user::tcp_user;
 use headstart_testkit::has_net;
 use tokio::net::TcpListener;
 use tokio::process::Command;

@@ -60,5 +60,14 @@ async fn it_answers_prometheus_and_health_checks() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
         assert_eq!(answer.contains("headstart_build_info"), status == "200", "{host}");
     }
+
+    // Silent clients of one user get three quarters of the 32 places, and leave the rest to others.
+    let mut silent = Vec::new();
+    for _ in 0..32 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    for client in &mut silent[24..] {
+        assert!(!matches!(client.read(&mut [0]).await, Ok(1..)), "it is closed");
+    }
     server.abort();
 }

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use headstart::agent::context::tcp_user;
+use headstart::base::peer_user::tcp_user;
 use headstart_net::original_destination;
 use tokio::net::{TcpListener, TcpStream};
 

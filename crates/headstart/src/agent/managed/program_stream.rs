@@ -8,7 +8,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::agent::context;
+use crate::base::peer_user::{tcp_user, unix_user};
 
 /// The connection of a program on this machine.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ impl ProgramStream {
     /// Returns the user of the program; to be asked as soon as the connection is accepted.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
-            Self::Unix(unix) => context::unix_user(unix),
-            Self::Tcp(tcp) => context::tcp_user(tcp, None),
+            Self::Unix(unix) => unix_user(unix),
+            Self::Tcp(tcp) => tcp_user(tcp, None),
         }
     }
 

@@ -1,8 +1,8 @@
-//! The user of an application's connection: the first half of its context.
+//! The user at the other end of a connection, as the kernel says: the first half of an
+//! application's context, and whose share of a listener it takes.
 //!
-//! The kernel says which user, always; the second half, what the application calls itself (its
-//! SOCKS5 user name), only divides what is that user's. Where the kernel cannot say, nothing is
-//! shared.
+//! The second half of a context, what the application calls itself (its SOCKS5 user name), only
+//! divides what is that user's. Where the kernel cannot say, nothing is shared.
 
 use std::net::SocketAddr;
 
