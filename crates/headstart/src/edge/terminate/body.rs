@@ -17,6 +17,7 @@ use super::capacity::{Capacity, Permit};
 use super::exchange::{BodyError, Client, Exchange, Piece};
 use crate::base::failure::causes;
 use crate::base::log_throttle::LogThrottle;
+use crate::metrics;
 
 /// Requests that a client may break off in [`BROKEN_OFF_TIME`]. Each may cost a connection to the
 /// origin, which has to be closed then: HTTP/2 can ask and break off without end in two small
@@ -152,16 +153,21 @@ impl Drop for InFlight {
 pub(super) struct ResponseBody {
     /// Text of the edge's own, none for a response of the origin.
     text: Option<Full<Piece>>,
-    /// The origin, if it responded.
-    origin: Option<Authority>,
+    /// The origin, if it responded, and the upload that it had meanwhile.
+    origin: Option<(Authority, Arc<Progress>)>,
     in_flight: InFlight,
 }
 
 impl ResponseBody {
-    pub(super) fn from_origin(body: Incoming, origin: Authority, mut in_flight: InFlight) -> Self {
+    pub(super) fn from_origin(
+        body: Incoming,
+        origin: Authority,
+        upload: Arc<Progress>,
+        mut in_flight: InFlight,
+    ) -> Self {
         let permit = in_flight.take_permit();
         in_flight.exchange.begin(body, permit);
-        Self { text: None, origin: Some(origin), in_flight }
+        Self { text: None, origin: Some((origin, upload)), in_flight }
     }
 
     /// Returns a response of the edge's own; the body is the status and `message`, unless the
@@ -210,7 +216,11 @@ impl Body for ResponseBody {
         });
         match (&frame, &self.origin) {
             (None, _) => self.in_flight.end(),
-            (Some(Err(error)), Some(origin)) => log_cut_short(origin, error),
+            // The connection to the origin ended with the upload.
+            (Some(Err(_)), Some((_, upload))) if upload.is_failed() => {
+                metrics::limit_hit("malformed_body");
+            }
+            (Some(Err(error)), Some((origin, _))) => log_cut_short(origin, error),
             _ => {}
         }
         Poll::Ready(frame)

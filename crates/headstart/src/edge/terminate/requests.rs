@@ -12,7 +12,7 @@ use hyper::http::{request, uri};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use super::body::{InFlight, Pending, ResponseBody, Upload};
+use super::body::{InFlight, Pending, Progress, ResponseBody, Upload};
 use super::forward::{self, Claims, Hop, Refusal};
 use super::origin::{HttpOrigins, OriginError};
 use super::{step_back, streams};
@@ -227,8 +227,9 @@ impl Requests {
             return Err((self.refuse_for_origin(&error), in_flight));
         }
         let refuses = response.status().as_u16() >= REFUSAL;
+        let upgrade = upgraded.then_some(upgrade);
         let response =
-            self.rewritten_response(response, upgraded.then_some(upgrade), trailers, in_flight)?;
+            self.rewritten_response(response, upgrade, trailers, Arc::clone(&upload), in_flight)?;
         if refuses && version == Version::HTTP_2 && !upload.is_ended() {
             // A client that sees the head may end its upload at once, which is an error in HTTP/2:
             // it would lose what comes behind the head.
@@ -278,6 +279,7 @@ impl Requests {
         mut response: Response<Incoming>,
         upgrade: Option<OnUpgrade>,
         trailers: bool,
+        upload: Arc<Progress>,
         mut in_flight: InFlight,
     ) -> Result<Response<ResponseBody>, (Refused, InFlight)> {
         let origin = hyper::upgrade::on(&mut response);
@@ -292,7 +294,7 @@ impl Requests {
             let mut tunnel = self.tunnel.lock().unwrap_or_else(PoisonError::into_inner);
             *tunnel = Some(Tunnel { client, origin, in_flight });
         }
-        let body = ResponseBody::from_origin(body, self.address.clone(), in_flight);
+        let body = ResponseBody::from_origin(body, self.address.clone(), upload, in_flight);
         Ok(Response::from_parts(head, body))
     }
 

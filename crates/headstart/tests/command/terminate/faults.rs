@@ -122,6 +122,33 @@ fn bytes_behind_a_response_go_to_nobody() {
     }
 }
 
+/// An origin that responds before it has read all, as one that echoes: its connection ends with the
+/// upload.
+#[test]
+fn an_upload_that_goes_wrong_behind_the_head_of_the_response_is_not_the_origins_fault() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let option = format!("--origin=http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut tcp, _) = listener.accept().unwrap();
+        read_until(&mut tcp, b"\r\n\r\n");
+        let response = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n";
+        tcp.write_all(response).unwrap();
+        let _ = tcp.read_to_end(&mut Vec::new());
+    });
+    let files = Files::new();
+    files.issue(NAME);
+    let edge = Edge::start(&files, &[NAME], &[&option]);
+    let mut stream = tls(&edge, NAME);
+    let head = format!("POST / HTTP/1.1\r\nhost: {NAME}\r\ntransfer-encoding: chunked\r\n\r\n");
+    stream.write_all(format!("{head}2\r\nab\r\n").as_bytes()).unwrap();
+    read_until(&mut stream, b"hi\r\n");
+    stream.write_all(b"zz\r\n").unwrap();
+    let labels = ["limit=\"malformed_body\""];
+    until("it is counted", || edge.count("headstart_limits_hit_total", &labels) == 1);
+    assert_eq!(edge.logged("the origin broke off a response"), 0);
+    assert_eq!(edge.count("headstart_origin_failures_total", &[]), 0);
+}
+
 /// The origin may close a kept connection at any time. It may have served a request that it read.
 #[test]
 fn only_an_idempotent_request_is_retried_when_its_connection_ends() {
