@@ -38,39 +38,49 @@ pub(super) const HEAD_LINES: usize = 99;
 /// Bytes of a request's head at most: what nginx allows (`large_client_header_buffers`).
 pub(super) const HEAD_MAX: usize = 32 * 1024;
 
-/// Prefixes of fields in which a proxy describes a client, beside [`CLAIMED`]. From a client
-/// itself it would be taken for ours.
-const CLAIMED_PREFIXES: [&str; 2] = ["forwarded", "x-forwarded"];
+/// Prefixes of fields in which a proxy describes a client and its certificate, beside [`CLAIMED`].
+/// From a client itself it would be taken for ours.
+const CLAIMED_PREFIXES: [&str; 5] =
+    ["forwarded", "ssl-client", "x-client-cert", "x-forwarded", "x-ssl-client"];
 
 /// Fields of the same kind, those that stand for another target, and `Proxy`, which CGI programs
 /// take for the setting of their own proxy (CVE-2016-5385).
-const CLAIMED: [&str; 26] = [
+const CLAIMED: [&str; 35] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
     "cf-pseudo-ipv4",
     "client-cert",
     "client-cert-chain",
     "client-ip",
+    "do-connecting-ip",
     "fastly-client-ip",
+    "fly-client-ip",
     "front-end-https",
+    "incap-client-ip",
     "proxy",
     "proxy-client-ip",
     "true-client-ip",
     "wl-proxy-client-ip",
+    "x-appengine-user-ip",
     "x-azure-clientip",
+    "x-client-dn",
     "x-client-ip",
+    "x-client-verify",
     "x-cluster-client-ip",
     "x-envoy-external-address",
+    "x-forward-for",
     "x-host",
     "x-original-forwarded-for",
     "x-original-host",
     "x-original-url",
     "x-originating-ip",
+    "x-proxyuser-ip",
     "x-real-ip",
     "x-remote-addr",
     "x-remote-ip",
     "x-rewrite-url",
     "x-scheme",
+    "x-sucuri-clientip",
 ];
 
 /// Fields that have a meaning of their own here, so that no other name may pass for theirs: where

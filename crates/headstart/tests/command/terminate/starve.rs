@@ -670,6 +670,11 @@ fn headers_that_claim_something_do_not_arrive() {
         "X.Internal.User",
         "X-Envoy-External-Address",
         "Early_Data",
+        "SSL_CLIENT_VERIFY",
+        "X-SSL-Client-S-DN",
+        "X-Client-Cert-Subject",
+        "X-Client-DN",
+        "Fly-Client-IP",
     ];
     let lines = claims.map(|name| format!("{name}: 192.0.2.66"));
     for (count, version) in (1..).zip(["--http1.1", "--http2"]) {
