@@ -3,6 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
+use headstart_net::dns::DnsError;
 use headstart_tls::{CertificateFault, TlsError};
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, PROXY_AUTHENTICATE};
@@ -97,6 +98,11 @@ impl Refusal {
             };
             return Self::new(status, error.name(), error.to_string(), error.hint());
         }
+        if is_without_name_servers(error) {
+            let hint = "check the network, or give the agent other servers: --resolver ADDR:PORT";
+            let text = format!("the host name cannot be looked up: {error}");
+            return Self::new(StatusCode::BAD_GATEWAY, "name", text, hint);
+        }
         match Reason::from(error) {
             Reason::TimedOut => Self::timed_out(),
             Reason::NotAllowed => Self::new(
@@ -132,6 +138,15 @@ impl Refusal {
         }
         answer
     }
+}
+
+/// Returns true if no name server told whether the name has an address.
+fn is_without_name_servers(error: &io::Error) -> bool {
+    let dns = error.get_ref().and_then(|inner| inner.downcast_ref::<DnsError>());
+    dns.is_some_and(|error| {
+        use DnsError::{Malformed, Refused, Timeout, Unavailable};
+        matches!(error, Malformed | Refused | Timeout | Unavailable)
+    })
 }
 
 fn unreached(name: &'static str, text: String) -> Refusal {
@@ -188,7 +203,6 @@ pub(super) fn wrong_method() -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use headstart_net::dns::DnsError;
 
     use super::*;
 
@@ -202,6 +216,10 @@ mod tests {
             (io::ErrorKind::TimedOut.into(), 504, "timed_out"),
             (io::ErrorKind::HostUnreachable.into(), 502, "unreachable"),
             (DnsError::NotPermitted.into(), 403, "not_allowed"),
+            (DnsError::NoSuchName.into(), 502, "name"),
+            (DnsError::Timeout.into(), 502, "name"),
+            (DnsError::Unavailable.into(), 502, "name"),
+            (DnsError::Refused.into(), 502, "name"),
             (io::ErrorKind::Other.into(), 502, "connect"),
         ] {
             let refusal = Refusal::from_error(&error);
