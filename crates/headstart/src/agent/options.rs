@@ -169,7 +169,7 @@ pub struct AgentOptions {
                             "5061", "8443"])]
     pub tls_ports: Vec<u16>,
 
-    /// TOML file with options, in its table named agent
+    /// TOML file with options, in its table named agent; paths in it begin where the agent starts
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

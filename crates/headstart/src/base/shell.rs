@@ -109,7 +109,10 @@ fn rendered(command: &Command, title: &str, words: &str) -> Page {
         Some(_) => named.mut_subcommand(HELP, |help| help.hide(true)),
         None => named,
     };
-    let _ = Man::new(named).title(title).render(&mut text);
+    let _ = Man::new(named)
+        .title(title)
+        .source(concat!("headstart ", env!("CARGO_PKG_VERSION")))
+        .render(&mut text);
     let text = with_usage(&String::from_utf8_lossy(&text), command);
     Page { command: words.to_owned(), file: format!("{title}.1"), text: text.into() }
 }

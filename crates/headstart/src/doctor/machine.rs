@@ -19,8 +19,8 @@ use crate::companion;
 /// Time that a datagram may take to this machine itself.
 const LOOPBACK_LIMIT: Duration = Duration::from_secs(1);
 
-/// Open files for some hundred connections: each takes two, and four for its pipes.
-const FILES: u64 = 4096;
+/// Open files for as many connections as an edge has by default (`--max-connections`).
+const FILES: u64 = 2 * 16_384;
 
 /// An address of each family that is surely far away (a.root-servers.net, IANA): asking the kernel
 /// for the way there sends nothing.
@@ -212,7 +212,7 @@ fn files() -> Finding {
     match getrlimit(Resource::Nofile).maximum {
         Some(files) if files < FILES => Finding::note(
             "open_files",
-            format!("at most {files}; a connection takes up to six"),
+            format!("at most {files}: an edge takes two or more for a connection, an agent eight"),
             "for a daemon: LimitNOFILE=65536 in its systemd unit, or ulimit -Hn 65536 as root",
         ),
         Some(files) => Finding::ok(

@@ -26,7 +26,8 @@ edited, and told clients' addresses by the PROXY protocol; for others the lines 
 Each edited line keeps the old one in a comment. If the server rejects the configuration, or no
 request succeeds afterwards, everything is undone. No connection is refused during the move; but on
 other ports than 443, or where root may not trace processes, connections are for the fraction of a
-second that is printed.
+second that is printed, and some are reset where the server has several sockets for an address, or
+one for IPv4 and IPv6.
 
 Round trips are measured over an emulated link of 50 ms to this very server, before and after.
 That needs `ip` and /dev/net/tun, and sends nothing to the network; without them nothing is
