@@ -188,6 +188,18 @@ pub enum Protocol {
     Http3,
 }
 
+impl Protocol {
+    /// Returns the name that people know it by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        }
+    }
+}
+
 /// One request and its response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {

@@ -266,7 +266,7 @@ impl From<Broken> for Stopped {
 /// Returns the reason why a load by HTTP/1.1 alone is none.
 fn other_protocol(page: &Page) -> Option<String> {
     let mut others = page.servers().iter().filter(|server| server.protocol != Protocol::Http1);
-    others.next().map(|server| format!("{} speaks {:?}", server.host, server.protocol))
+    others.next().map(|server| format!("{} speaks {}", server.host, server.protocol.name()))
 }
 
 impl Times {

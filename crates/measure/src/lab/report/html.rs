@@ -180,8 +180,8 @@ fn reading(run: &Run) -> Markup {
             }
             "Percentiles are by nearest rank, over all trials, flagged ones included: one that \
              failed counts as slower than all that did not, so a percentile may be one of those \
-             that failed, and there is no ratio to such a median. Of fewer than 100 trials the \
-             maximum stands in place of the 99th percentile, of fewer than 10 there is no 90th. \
+             that failed, and there is no ratio to such a median. With fewer than 100 trials, the \
+             maximum is shown instead of the 99th percentile; with fewer than 10, no 90th is. \
              Under load, trials of one round share the machine and are not independent, so \
              intervals there are rather too narrow: they resample trials, not rounds. In brackets: \
              95 % bootstrap intervals of the median (percentile method, 2,000 resamples, fixed \

@@ -303,7 +303,11 @@ fn by_database(figures: &[(&'static str, Figures)]) -> String {
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
     for (age, of) in figures {
         let mut row = vec![(*age).to_owned(), grouped(of.loads), grouped(of.known)];
-        row.extend(tallies(of).map(|(_, tally)| shares(tally)));
+        // Of a page that no other recording shows, nothing could be there.
+        row.extend(tallies(of).map(|(_, tally)| match of.known {
+            0 => "-".to_owned(),
+            _ => shares(tally),
+        }));
         rows.push(row);
     }
     format!(

@@ -192,7 +192,8 @@ impl<'a> Known<'a> {
             text += &format!("  connect   {}  {connections}{pool}\n", server.origin);
         }
         for of in &page.prefetch {
-            text += &format!("  prefetch  {}  {:?}\n", of.target, of.kind);
+            let kind = json!(of.kind);
+            text += &format!("  prefetch  {}  {}\n", of.target, kind.as_str().unwrap_or_default());
         }
         text
     }

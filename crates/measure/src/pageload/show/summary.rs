@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headstart_pageload::har::{Agreement, Kind, Parents, Priority};
-use headstart_pageload::page::{Confidence, Ignored, Page, Part, Protocol, Reason, Timings};
+use headstart_pageload::page::{Confidence, Ignored, Page, Part, Reason, Timings};
 use headstart_pageload::printable;
 use headstart_pageload::statistics::Quantiles;
 use headstart_pageload::tree::{self, Breakdown, CriticalPath, Shape, Tree};
@@ -369,11 +369,7 @@ fn servers(page: &Page, tree: &Tree, har: Option<&HarFacts>) -> Vec<ServerSummar
             port: server.port,
             tls: server.tls,
             anonymous: server.anonymous,
-            protocol: match server.protocol {
-                Protocol::Http1 => "HTTP/1.1",
-                Protocol::Http2 => "HTTP/2",
-                Protocol::Http3 => "HTTP/3",
-            },
+            protocol: server.protocol.name(),
             address: server.address,
             resources: 0,
             connections: 0,
