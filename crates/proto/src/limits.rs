@@ -135,7 +135,8 @@ pub const TICKET_MIN: usize = 64;
 pub const HELLO_MEMORY: Duration = Duration::from_secs(10);
 
 /// Maximum age of early data that a join may send again: the time the edge surely remembers having
-/// had it, running or ended, less [`JOIN_MARGIN`].
+/// had it, running or ended, less [`JOIN_MARGIN`]. Clients that give up connecting sooner, as the
+/// agent does by default, never come to it.
 pub const EARLY_DATA_LIFE: Duration =
     SESSION_LIFE.saturating_add(HELLO_MEMORY).saturating_sub(JOIN_MARGIN);
 
