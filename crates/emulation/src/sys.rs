@@ -42,7 +42,8 @@ pub(crate) fn run_in(
     }
 }
 
-/// Interrupts the program (SIGINT) when the thread that spawns it ends, however it ends.
+/// Interrupts the program (SIGINT) when the thread that spawns it ends, however it ends; again if
+/// other threads of that process end later.
 pub fn interrupt_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: the function makes system calls only and does not allocate, so it is safe between
